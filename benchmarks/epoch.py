@@ -30,7 +30,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorData
 import slurmddp
 from slurmddp.config.worker_options import WorkerOptions
 from slurmddp.runtime.session import Session
-from slurmddp.worker.bundled.optimizer import make_optimizer
+from slurmddp.worker.bundled.model_setup import make_optimizer
 from slurmddp.worker.bundled.tasks.classification import Mnist
 from slurmddp.worker.bundled.train import Training
 from slurmddp.worker.task import InMemory, Task

@@ -15,8 +15,7 @@ from gpu_ranks import environment_of_rank, run_rank
 from rows import Row, in_turn, seconds
 
 from slurmddp.runs.layout import RunDir
-from slurmddp.runtime.health.facts import Facts
-from slurmddp.runtime.health.gpus import list_uuids, select_visible
+from slurmddp.runtime.health.facts import Facts, list_uuids, select_visible
 from slurmddp.runtime.health.preflight import Preflight
 from slurmddp.runtime.launch.rank import read_rank
 

@@ -21,8 +21,8 @@ from torch.utils.flop_counter import FlopCounterMode
 import slurmddp
 from slurmddp.errors import UsageError
 from slurmddp.runtime.session import Session
-from slurmddp.worker.bundled.models import DecoderShape
-from slurmddp.worker.bundled.optimizer import make_optimizer
+from slurmddp.worker.bundled.model_setup import make_optimizer
+from slurmddp.worker.bundled.tasks.gpt import DecoderShape
 from slurmddp.worker.task import Task
 
 HAND = "a hand-written loop"

@@ -14,7 +14,7 @@ from rows import Row, in_turn
 
 import slurmddp
 from slurmddp.runtime.session import Session
-from slurmddp.worker.bundled.models import DecoderShape
+from slurmddp.worker.bundled.tasks.gpt import DecoderShape
 
 PLAIN = "fp32"
 PATHS: dict[str, dict[str, Any]] = {

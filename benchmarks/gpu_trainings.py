@@ -10,9 +10,8 @@ from gpu_device import Bench
 
 from slurmddp.config.worker_options import WorkerOptions
 from slurmddp.runtime.session import Session
-from slurmddp.worker.bundled.models import Decoder, DecoderShape
 from slurmddp.worker.bundled.tasks import make_task
-from slurmddp.worker.bundled.tasks.gpt import Windows
+from slurmddp.worker.bundled.tasks.gpt import Decoder, DecoderShape, Windows
 from slurmddp.worker.bundled.train import Training
 from slurmddp.worker.task import Task
 

@@ -23,6 +23,8 @@ HEAD_ADDRESS: Final = "SLURMDDP_HEAD_ADDRESS"
 """NodeAddr of the first node, for nodes on which its name does not resolve."""
 STORE_PORT: Final = "SLURMDDP_STORE_PORT"
 """The port of the check in which the ranks meet; `MASTER_PORT` is that of their process group."""
+SECRET: Final = "SLURMDDP_SECRET"  # noqa: S105 the variable's name
+"""Random digits that only the processes of this attempt know; they recognise each other's messages by it."""
 RENDEZVOUS_FILE: Final = "SLURMDDP_RENDEZVOUS_FILE"
 """`file://` and the path for the process group under `--rendezvous file`; else not set."""
 STOP_AT: Final = "SLURMDDP_STOP_AT"
@@ -65,7 +67,9 @@ STEP_NAME: Final = "SLURMDDP_STEP_NAME"
 CONTAINER_PROGRAM: Final = "SLURMDDP_CONTAINER_PROGRAM"
 """apptainer or singularity, by its path."""
 
-OF_AN_ATTEMPT: Final = frozenset({STATUS, STOP_AT, RENDEZVOUS_FILE, RESTARTS, CHECKPOINT_DIR, RESUME, CHECKPOINT})
+OF_AN_ATTEMPT: Final = frozenset(
+    {STATUS, STOP_AT, SECRET, RENDEZVOUS_FILE, RESTARTS, CHECKPOINT_DIR, RESUME, CHECKPOINT}
+)
 """What is said to one attempt, and must not reach another."""
 
 NAMES: Final = frozenset(value for name, value in [*globals().items()] if name.isupper() and isinstance(value, str))

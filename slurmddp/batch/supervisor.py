@@ -5,6 +5,7 @@ once, and a cancelled job stays cancelled.
 """
 
 import os
+import secrets
 import signal
 import sys
 import time
@@ -307,6 +308,7 @@ class Supervisor:
             variables.JOB_ID: self.job.job_id,
             variables.HEAD_ADDRESS: self.slurm.address(self.job.head),
             variables.STORE_PORT: str(store),
+            variables.SECRET: secrets.token_hex(16),
         }
         values |= attempts.build_resume_variables(self.job, self.attempt, self.options.checkpoints)
         if values[variables.RESTARTS] == "1" and not has_checkpoint(self.job.run, self.options.checkpoints):

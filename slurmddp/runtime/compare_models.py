@@ -82,20 +82,16 @@ def _named(content: Any) -> Model:
             raise UsageError(f"has two entries called {one_line(name)}; rename one")
         if len(found) == MAX_ENTRIES:
             raise UsageError(f"holds more than {MAX_ENTRIES} entries")
-        if isinstance(value, Tensor):
-            _check_held(name, value)
         found[name] = value
+        if not isinstance(value, Tensor):
+            continue
+        if value.is_meta or value.is_nested:
+            why = "whose elements cannot be compared one by one (a meta or nested tensor)"
+            raise UsageError(f"holds {one_line(name)}, {why}")
+        held = value.untyped_storage().nbytes() if value.layout is torch.strided else math.inf
+        if value.numel() > CHUNK and value.numel() * value.element_size() > held:
+            raise UsageError(f"holds {one_line(name)}, a tensor of more elements than the file has of it")
     return found
-
-
-def _check_held(name: str, tensor: Tensor) -> None:
-    if tensor.is_meta or tensor.is_nested:
-        raise UsageError(
-            f"holds {one_line(name)}, whose elements cannot be compared one by one (a meta or nested tensor)"
-        )
-    held = tensor.untyped_storage().nbytes() if tensor.layout is torch.strided else math.inf
-    if tensor.numel() > CHUNK and tensor.numel() * tensor.element_size() > held:
-        raise UsageError(f"holds {one_line(name)}, a tensor of more elements than the file has of it")
 
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:

@@ -74,7 +74,11 @@ class _SaveAtStop:
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         """Stop after the step that all ranks agreed on; a batch that only accumulates gradients is no step."""
         if self._stop.poll(trainer.global_step).stop:
-            _count_epoch(trainer)
+            # Count the present epoch as begun, as it is in a training that was never resumed. Lightning 2.6 does not
+            # after a resume at the last batch of an epoch: the next resume would begin this epoch again.
+            progress = trainer.fit_loop.epoch_progress
+            for counts in (progress.current, progress.total):
+                counts.ready = counts.started = counts.processed + 1
             self._save_and_leave(trainer)
 
     def on_train_end(self, trainer: Any, *_: Any) -> None:
@@ -97,13 +101,3 @@ class _SaveAtStop:
         self._stop.check_owner()
         trainer.save_checkpoint(self._file, weights_only=False)
         self._stop.leave()
-
-
-def _count_epoch(trainer: Any) -> None:
-    """Count the present epoch as begun, as it is in a training that was never resumed.
-
-    Lightning 2.6 does not after a resume at the last batch of an epoch: the next resume would begin this epoch again.
-    """
-    progress = trainer.fit_loop.epoch_progress
-    for counts in (progress.current, progress.total):
-        counts.ready = counts.started = counts.processed + 1

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from slurmddp.runtime.launch.output import print_line
+from slurmddp.runtime.launch.process import print_line
 
 
 class Patch(NamedTuple):
@@ -75,7 +75,9 @@ PATCHES: Final = tuple(value for value in tuple(globals().values()) if isinstanc
 def find(patch: Patch) -> list[Any]:
     """Return what the names of a patch stand for; nothing where one of them is missing."""
     try:
-        return [_look_up(*name.split(":")) for name in patch.names]
+        split = [name.split(":") for name in patch.names]
+        libraries = [ctypes.CDLL(None) if module == "libc" else _module(module) for module, _ in split]
+        return [attrgetter(path)(library) for library, (_, path) in zip(libraries, split, strict=True)]
     except (ImportError, AttributeError):
         if patch.without:
             print_line(patch.without, sys.stderr)
@@ -89,10 +91,6 @@ def replace(patch: Patch, wrap: Callable[[Any], Any]) -> None:
         *holders, last = path.split(".")
         replacement = functools.wraps(original, updated=())(wrap(original))
         setattr(functools.reduce(getattr, holders, _module(module)), last, replacement)
-
-
-def _look_up(module: str, path: str) -> Any:
-    return ctypes.CDLL(None)[path] if module == "libc" else attrgetter(path)(_module(module))
 
 
 def _module(name: str) -> Any:

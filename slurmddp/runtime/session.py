@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from slurmddp.errors import RankError
-from slurmddp.runtime.launch.output import print_line
+from slurmddp.runtime.launch.process import print_line
 from slurmddp.runtime.launch.rank import Rank, read_rank
 from slurmddp.runtime.rank_process import this_process
 from slurmddp.runtime.rendezvous.process_group import choose_device, form_control_group, form_group, leave_group
@@ -38,15 +38,6 @@ class Session(Rank):
         if self.is_main:
             with contextlib.suppress(OSError):
                 print_line(" ".join(map(str, words)))
-
-    def reserve_folder(self, folder: Path) -> None:
-        """Reserve a checkpoint folder for one Checkpointer; raise RankError when another one uses it."""
-        resolved = folder.resolve()
-        if resolved in self.folders:
-            raise RankError(
-                f"a Checkpointer of this program keeps its checkpoints in {folder}; give this one a folder="
-            )
-        self.folders.add(resolved)
 
 
 def current() -> Session:

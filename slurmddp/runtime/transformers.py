@@ -9,7 +9,6 @@ import contextlib
 import itertools
 import json
 import os
-import sys
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
@@ -29,12 +28,9 @@ STATE = "trainer_state.json"
 """Rank 0 writes this file of a checkpoint last; each rank's last file is that of its random state."""
 
 
-def watch_import() -> None:
-    """Adopt Trainer as soon as the program imports it."""
-    sys.meta_path.insert(0, _Finder())
+class TrainerFinder:
+    """Among the finders of `sys.meta_path`, adopts Trainer as soon as the program imports it."""
 
-
-class _Finder:
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Find the module of Trainer as Python does, and let its loader adopt it."""
@@ -66,8 +62,17 @@ def _adopt(module: Any) -> None:
                 return train(trainer, resume_from_checkpoint, trial, *words, **more)
             folder = str(Path(trainer.args.output_dir).resolve())
             record = _Record(checkpoints / f"transformers-{next(calls)}.jsonl", folder)
-            with _callback(trainer, module.TrainerCallback, stopping, record) as callback:
+            callback = type("SaveAtStop", (_SaveAtStop, module.TrainerCallback), {})(trainer, stopping, record)
+            trainer.add_callback(callback)  # as the last one, so that all others have run when it stops
+            try:
                 return train(trainer, callback.choose(resume_from_checkpoint or None), trial, *words, **more)
+            except BaseException as error:
+                if not isinstance(error, Stopped):
+                    callback.stop.end(Phase.LEFT_LOOP)
+                raise
+            finally:
+                trainer.remove_callback(callback)
+                vars(trainer).pop("_run_epoch", None)
 
         return train_and_stop
 
@@ -76,22 +81,6 @@ def _adopt(module: Any) -> None:
 
     patches.replace(patches.TRAINER, wrap_train)
     patches.replace(patches.TRAINER_HANDLER, wrap_install)
-
-
-@contextlib.contextmanager
-def _callback(trainer: Any, base: type, stopping: Stopping, record: "_Record") -> Iterator["_SaveAtStop"]:
-    """Add the callback for one call of `train`; it is the last one, so that all others have run when it stops."""
-    callback = type("SaveAtStop", (_SaveAtStop, base), {})(trainer, stopping, record)
-    trainer.add_callback(callback)
-    try:
-        yield callback
-    except BaseException as error:
-        if not isinstance(error, Stopped):
-            callback.stop.end(Phase.LEFT_LOOP)
-        raise
-    finally:
-        trainer.remove_callback(callback)
-        vars(trainer).pop("_run_epoch", None)
 
 
 class _SaveAtStop:
@@ -190,12 +179,17 @@ class _Record(NamedTuple):
     def sort(self, world_size: int) -> tuple[str | None, list[Path]]:
         """Return the newest complete checkpoint of this run, and those that are not complete."""
         world_sizes = {world_size, *(line["world_size"] for line in read_records(self.file) if "world_size" in line)}
-        own = [*self._own()]
-        complete = [path for path in own if _is_complete(path, world_sizes)]
-        newest = max(complete, key=_step, default=None)
-        return str(newest) if newest else None, [
-            path for path in own if path not in complete and not _is_model_only(path)
-        ]
+        complete: dict[int, Path] = {}
+        incomplete = []
+        for path in self._own():
+            ranks, has_state = list(path.glob("rng_state*.pth")), False
+            with contextlib.suppress(OSError, ValueError):
+                has_state = bool(json.loads((path / STATE).read_text()))
+            if has_state and len(ranks) in world_sizes and all(map(zipfile.is_zipfile, ranks)):
+                complete.setdefault(int(path.name.removeprefix("checkpoint-")), path)
+            elif ranks or not has_state:  # not by `save_only_model`: a training cannot go on from that
+                incomplete.append(path)
+        return str(complete[max(complete)]) if complete else None, incomplete
 
     def _own(self) -> Iterator[Path]:
         """Yield the checkpoints that were not there before this run, and were written before `train` was complete."""
@@ -225,24 +219,3 @@ def _list(folder: str) -> dict[str, int]:
         if path.name.removeprefix("checkpoint-").isdecimal():
             found[str(path)] = state.stat().st_mtime_ns if state.exists() else 0
     return found
-
-
-def _step(path: Path) -> int:
-    return int(path.name.removeprefix("checkpoint-"))
-
-
-def _is_complete(path: Path, world_sizes: set[int]) -> bool:
-    """Return whether each rank has written its last file whole."""
-    ranks = list(path.glob("rng_state*.pth"))
-    return _has_state(path) and len(ranks) in world_sizes and all(map(zipfile.is_zipfile, ranks))
-
-
-def _is_model_only(path: Path) -> bool:
-    """Return whether this is a checkpoint by `save_only_model`: a training cannot go on from it."""
-    return _has_state(path) and not any(path.glob("rng_state*.pth"))
-
-
-def _has_state(path: Path) -> bool:
-    with contextlib.suppress(OSError, ValueError):
-        return bool(json.loads((path / STATE).read_text()))
-    return False

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 
 from slurmddp.errors import RankError
-from slurmddp.runtime.launch.output import print_line
+from slurmddp.runtime.launch.process import print_line
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.text import count
 

@@ -14,16 +14,15 @@ from slurmddp.runs.ownership import ownership_of
 from slurmddp.runs.training_events import Start
 from slurmddp.runtime import transformers
 from slurmddp.runtime.exiting.classify import DONE, ENDS_BY_NOTICE, Verdict, exit_status, judge
-from slurmddp.runtime.exiting.record import write_begin, write_end, write_error, write_event
+from slurmddp.runtime.exiting.record import write_end, write_error, write_event
 from slurmddp.runtime.launch.addresses import choose_interface, resolve_head
-from slurmddp.runtime.launch.child_process import redirect_output
-from slurmddp.runtime.launch.output import print_line
+from slurmddp.runtime.launch.process import print_line, redirect_output
 from slurmddp.runtime.launch.rank import Rank, export, read_rank
 from slurmddp.runtime.launch.trackers import export_ids
 from slurmddp.runtime.rank_process import RankProcess
 from slurmddp.runtime.stopping.policy import Phase
 from slurmddp.runtime.stopping.stopping import NOTICE_LIMIT_S, SETTLE_LIMIT_S, Stopping
-from slurmddp.worker import run_executable, run_script, snapshot_paths
+from slurmddp.worker import run_executable, run_script
 
 if TYPE_CHECKING:
     from slurmddp.runtime.health.preflight import Preflight
@@ -45,25 +44,19 @@ def main(words: list[str], process: RankProcess) -> None:
         return
     stopping = process.begin(rank)
     try:
-        stopping.rank = _prepared(rank)
+        logs = os.environ.get(variables.RANK_LOGS)  # `all`, or `1` for all but rank 0's
+        if rank.run_dir and (logs == "all" or (logs == "1" and not rank.is_main)):
+            redirect_output(rank.run_dir.rank_log(rank.job, rank.attempt, rank.rank))
+        head = resolve_head(rank.master_addr, os.environ, node_rank=rank.node_rank, host=rank.host)
+        stopping.rank = rank = dataclasses.replace(rank, master_addr=head)
+        choose_interface(rank, os.environ)
+        export(rank, os.environ)
+        export_ids(rank, os.environ)
         _run(process, words)
     except BaseException as error:
         if not process.exit.is_armed_here():
             raise
         _fail(process, error)
-
-
-def _prepared(rank: Rank) -> Rank:
-    """Open the rank's log (SLURMDDP_RANK_LOGS: `all`, or `1` for all but rank 0's), find the head, tell torch."""
-    logs = os.environ.get(variables.RANK_LOGS)
-    if rank.run_dir and (logs == "all" or (logs == "1" and not rank.is_main)):
-        redirect_output(rank.run_dir.rank_log(rank.job, rank.attempt, rank.rank))
-    head = resolve_head(rank.master_addr, os.environ, node_rank=rank.node_rank, host=rank.host)
-    rank = dataclasses.replace(rank, master_addr=head)
-    choose_interface(rank, os.environ)
-    export(rank, os.environ)
-    export_ids(rank, os.environ)
-    return rank
 
 
 def _run(process: RankProcess, words: list[str]) -> None:
@@ -78,8 +71,9 @@ def _run(process: RankProcess, words: list[str]) -> None:
         ranks=ranks,
     )
     write_event(rank, start)
-    write_begin(rank)
-    snapshot_paths.redirect(os.environ)
+    if rank.run_dir and rank.is_main:  # shows that all ranks have met
+        rank.run_dir.rank_begin(rank.job, rank.attempt, rank.rank).touch(mode=0o600)
+    run_script.redirect_imports(os.environ)
     kind = parse_worker_words(tuple(words)).kind
     if kind == "worker":
         _run_bundled(words)
@@ -116,7 +110,7 @@ def _preflight(rank: Rank, words: list[str]) -> "Preflight | None":
         return None
     from slurmddp.runtime.health.preflight import Preflight  # noqa: PLC0415 - what is left out costs nothing
 
-    return Preflight(rank, [*map(snapshot_paths.map_to_snapshot, words[:1]), *words[1:]], os.environ)
+    return Preflight(rank, [*map(run_script.map_to_snapshot, words[:1]), *words[1:]], os.environ)
 
 
 def _run_command(words: list[str], kind: Kind, stopping: Stopping) -> None:
@@ -124,7 +118,7 @@ def _run_command(words: list[str], kind: Kind, stopping: Stopping) -> None:
         if kind == "executable":
             run_executable.run(words[1:], stopping)
             return
-        transformers.watch_import()
+        sys.meta_path.insert(0, transformers.TrainerFinder())
         if tuple(words[:2]) == ACCELERATE_LAUNCH:
             from slurmddp.worker import accelerate_launch  # noqa: PLC0415 - only this COMMAND needs it
 
@@ -192,19 +186,7 @@ def _fail(process: RankProcess, error: BaseException) -> None:
     Under srun a fenced rank leaves with 0, its record says 78: on another status the srun of a node that was cut off
     would end the step of this number, which by now is that of the attempt that owns the run.
     """
-    rank = process.stopping.rank
-    status = _report(process.stopping, error)
-    if status == exit_codes.FENCED and rank.under_srun:
-        status = exit_codes.DONE
-    process.exit.last_handler = lambda: status
-    process.exit.set_exit_deadline(FAILED_LIMIT_S if status == exit_codes.FAILED else STOPPED_LIMIT_S, status)
-    if status in (exit_codes.FAILED, exit_codes.RETRYABLE) and "torch.distributed" in sys.modules:
-        from slurmddp.runtime.exiting import flight_recorder  # noqa: PLC0415 - torch is here already
-
-        flight_recorder.dump(rank)
-
-
-def _report(stopping: Stopping, error: BaseException) -> int:
+    stopping = process.stopping
     rank = stopping.rank
     verdict = _judge(stopping, error)
     if not isinstance(error, SystemExit):
@@ -214,9 +196,17 @@ def _report(stopping: Stopping, error: BaseException) -> int:
     if rank.is_main and verdict.status == exit_codes.RETRYABLE:
         stopping.await_exit(SETTLE_LIMIT_S)
     stopping.enter(Phase.EXIT)
-    if verdict.status == exit_codes.STOPPED and not rank.is_main:  # rank 0 alone records that all were asked to stop
-        return verdict.status
-    return _record(rank, verdict)
+    status = verdict.status
+    if status != exit_codes.STOPPED or rank.is_main:  # rank 0 alone records that all were asked to stop
+        status = _record(rank, verdict)
+    if status == exit_codes.FENCED and rank.under_srun:
+        status = exit_codes.DONE
+    process.exit.last_handler = lambda: status
+    process.exit.set_exit_deadline(FAILED_LIMIT_S if status == exit_codes.FAILED else STOPPED_LIMIT_S, status)
+    if status in (exit_codes.FAILED, exit_codes.RETRYABLE) and "torch.distributed" in sys.modules:
+        from slurmddp.runtime.exiting import flight_recorder  # noqa: PLC0415 - torch is here already
+
+        flight_recorder.dump(rank)
 
 
 def _judge(stopping: Stopping, error: BaseException) -> Verdict:

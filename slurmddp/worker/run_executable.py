@@ -9,11 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from slurmddp.errors import PeerError, RankError
-from slurmddp.runtime.launch.child_process import die_with_parent
+from slurmddp.runtime.launch.process import die_with_parent
 from slurmddp.runtime.stopping.policy import Phase
 from slurmddp.runtime.stopping.signals import CLOCK, SIGNALS
 from slurmddp.runtime.stopping.stopping import HEARD_LIMIT_S, NOTICE_LIMIT_S, SETTLE_LIMIT_S, SOON_S, Stopping
-from slurmddp.worker import snapshot_paths
+from slurmddp.worker.run_script import map_to_snapshot
 
 
 def run(words: list[str], stopping: Stopping) -> None:
@@ -27,7 +27,8 @@ def run(words: list[str], stopping: Stopping) -> None:
     stopping.enter(Phase.EXECUTABLE, answer_executable=program.answer_stop)
     status = program.wait()
     if status < 0:
-        raise PeerError(f"{words[0]} was killed by {_name(-status)}")
+        named = next((number.name for number in signal.Signals if number == -status), f"signal {-status}")
+        raise PeerError(f"{words[0]} was killed by {named}")
     if status:
         raise SystemExit(status)
 
@@ -61,25 +62,16 @@ class _Program:
 
     def wait(self) -> int:
         """Return the status, below 0 for a signal; not for a program that a notice has ended, with this process."""
-        status = self._process.wait()
-        if status and self._is_ended_by_notice(status):
-            self._stopping.enter(Phase.SCRIPT)
-            time.sleep(SETTLE_LIMIT_S)
-        if not status:
-            self._count_handled_signal()
+        status, signals = self._process.wait(), self._stopping.signals
+        if status:
+            by_signal = -status in SIGNALS or status - 128 in SIGNALS  # itself, or what a shell waited for
+            seen = signals.signal_seen.wait(NOTICE_LIMIT_S if by_signal else HEARD_LIMIT_S)
+            if seen and (by_signal if self._catches is None else not self._catches):
+                self._stopping.enter(Phase.SCRIPT)
+                time.sleep(SETTLE_LIMIT_S)
+        elif self._catches is None and signals.await_stop(SOON_S) and signals.cause != CLOCK:
+            signals.handled_by_program = signals.cause  # it ended before its handlers could be looked at
         return status
-
-    def _count_handled_signal(self) -> None:
-        """Note that the program handled the stop signal, if it ended with 0 before its handlers could be looked at."""
-        signals = self._stopping.signals
-        if self._catches is None and signals.await_stop(SOON_S) and signals.cause != CLOCK:
-            signals.handled_by_program = signals.cause
-
-    def _is_ended_by_notice(self, status: int) -> bool:
-        """Tell whether a notice has ended the program, and not the program itself."""
-        by_signal = -status in SIGNALS or status - 128 in SIGNALS  # itself, or what a shell waited for
-        seen = self._stopping.signals.signal_seen.wait(NOTICE_LIMIT_S if by_signal else HEARD_LIMIT_S)
-        return seen and (by_signal if self._catches is None else not self._catches)
 
 
 def _start(words: list[str]) -> subprocess.Popen[bytes]:
@@ -90,7 +82,7 @@ def _start(words: list[str]) -> subprocess.Popen[bytes]:
             signal.signal(number, signal.SIG_DFL)
         die_with_parent(parent)
 
-    path = snapshot_paths.map_to_snapshot(words[0]) if "/" in words[0] else words[0]
+    path = map_to_snapshot(words[0]) if "/" in words[0] else words[0]
     return subprocess.Popen([path, *words[1:]], process_group=0, preexec_fn=be_program)  # noqa: PLW1509 - no shell line can do it
 
 
@@ -112,10 +104,3 @@ def _catches(pid: int, numbers: tuple[signal.Signals, ...]) -> bool | None:
     if re.search(r"^State:\s*[ZX]", status, re.MULTILINE) or not caught:
         return None
     return any(int(caught[1], 16) >> (number - 1) & 1 for number in numbers)
-
-
-def _name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

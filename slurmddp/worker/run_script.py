@@ -1,13 +1,20 @@
-"""Runs the user's program in this process, in the same way as `python`."""
+"""Runs the user's program in this process, in the same way as `python`; with --snapshot, from the copy of its code.
+
+The batch script sets SLURMDDP_CODE to the snapshot, and SLURMDDP_CODE_ORIGIN to the folder that was copied. Files of
+that folder that are not in the snapshot, as a virtual environment, are used where they are. A container has the working
+directory only under the name SLURMDDP_WORKDIR; SLURMDDP_REAL_WORKDIR is its path without symbolic links.
+"""
 
 import importlib.machinery
 import os
 import sys
 import types
+from collections.abc import MutableMapping
 from pathlib import Path
 from types import TracebackType
 
-from slurmddp.worker import snapshot_paths
+from slurmddp import variables
+from slurmddp.errors import RankError
 
 CANNOT_OPEN = 2
 """Python's exit status for a script it cannot open."""
@@ -22,9 +29,24 @@ def run(words: list[str]) -> None:
     main.__dict__["__builtins__"] = __builtins__
     sys.modules["__main__"] = main
     if words[0] == "-m":
-        _run_module(words[1:])
-    else:
-        _run_script(main, words)
+        import runpy  # noqa: PLC0415 the command line reads this module for its names alone
+
+        sys.argv = ["-m", *words[2:]]
+        prepend_to_path(require_in_snapshot(str(Path.cwd())))
+        runpy._run_module_as_main(words[1])  # type: ignore[attr-defined]  # noqa: SLF001 - what python -m itself calls
+        return
+    path = require_in_snapshot(words[0])
+    try:
+        source = Path(path).read_bytes()
+    except OSError as error:
+        print(f"{sys.executable}: can't open file {path!r}: {error}", file=sys.stderr)  # noqa: T201 - as python does
+        sys.exit(CANNOT_OPEN)
+    sys.argv = [path, *words[1:]]
+    prepend_to_path(os.path.realpath(os.path.dirname(path) or "."))  # noqa: PTH120 - '' must stay the working folder
+    main.__file__ = os.path.abspath(path)  # noqa: PTH100 - Path would drop a trailing part of the name
+    main.__dict__["__cached__"] = None
+    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", main.__file__)
+    exec(compile(source, path, "exec"), vars(main))  # noqa: S102 - running the user's program is the purpose
 
 
 def trace_of_program(error: BaseException) -> TracebackType | None:
@@ -39,31 +61,58 @@ def trace_of_program(error: BaseException) -> TracebackType | None:
     return trace if trace or isinstance(error, SyntaxError) else error.__traceback__
 
 
-def _run_module(words: list[str]) -> None:
-    import runpy  # noqa: PLC0415 the command line reads this module for its names alone
-
-    sys.argv = ["-m", *words[1:]]
-    prepend_to_path(snapshot_paths.require_in_snapshot(str(Path.cwd())))
-    runpy._run_module_as_main(words[0])  # type: ignore[attr-defined]  # noqa: SLF001 - what python -m itself calls
-
-
-def _run_script(main: types.ModuleType, words: list[str]) -> None:
-    path = snapshot_paths.require_in_snapshot(words[0])
-    try:
-        source = Path(path).read_bytes()
-    except OSError as error:
-        print(f"{sys.executable}: can't open file {path!r}: {error}", file=sys.stderr)  # noqa: T201 - as python does
-        sys.exit(CANNOT_OPEN)
-    sys.argv = [path, *words[1:]]
-    prepend_to_path(os.path.realpath(os.path.dirname(path) or "."))  # noqa: PTH120 - '' must stay the working folder
-    main.__file__ = os.path.abspath(path)  # noqa: PTH100 - Path would drop a trailing part of the name
-    main.__dict__["__cached__"] = None
-    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", main.__file__)
-    exec(compile(source, path, "exec"), vars(main))  # noqa: S102 - running the user's program is the purpose
-
-
 def prepend_to_path(folder: str) -> None:
     """Make the folder the first of sys.path, in place of Python's own; with -P there is none to replace."""
     if os.environ.get("PYTHONSAFEPATH"):
         return
     sys.path[0 : 0 if sys.flags.safe_path else 1] = [folder]
+
+
+def require_in_snapshot(path: str) -> str:
+    """Return the path of a file or folder of the program in the snapshot; the path itself without a snapshot.
+
+    Raises RankError for a path outside of the code that was copied.
+    """
+    copy = os.environ.get(variables.CODE)
+    if not copy:
+        return path
+    found = _find_in_snapshot(path)
+    if found is None:
+        whole, original = os.path.realpath(path), os.environ[variables.CODE_ORIGIN]
+        raise RankError(f"{whole} is not in {original}, of which {copy} is a copy; submit it without --snapshot")
+    return str(found)
+
+
+def redirect_imports(environment: MutableMapping[str, str]) -> None:
+    """Import the code from the snapshot: change sys.path, PYTHONPATH, and the finders of editable installs."""
+    if not environment.get(variables.CODE):
+        return
+    sys.path[:] = map(map_to_snapshot, sys.path)
+    if "PYTHONPATH" in environment:
+        environment["PYTHONPATH"] = os.pathsep.join(map(map_to_snapshot, environment["PYTHONPATH"].split(os.pathsep)))
+    for finder in sys.meta_path:
+        module = sys.modules.get(getattr(finder, "__module__", ""))
+        packages = getattr(module, "MAPPING", None)  # setuptools writes such finders; other tools change sys.path
+        if isinstance(packages, dict):
+            packages.update({name: map_to_snapshot(folder) for name, folder in packages.items()})
+
+
+def map_to_snapshot(path: str) -> str:
+    """Return the path of a file or folder in the snapshot if it exists there; else the path itself."""
+    if not os.environ.get(variables.CODE):
+        return path
+    found = _find_in_snapshot(path or ".")
+    return str(found) if found and found.exists() else path
+
+
+def _find_in_snapshot(path: str) -> Path | None:
+    original = os.path.realpath(os.environ[variables.CODE_ORIGIN])
+    whole = Path(os.path.realpath(path))
+    # In a container: the real path outside, when symbolic links lead to the working directory.
+    here, real = (Path(os.environ.get(name, "/")) for name in (variables.WORKDIR, variables.REAL_WORKDIR))
+    while here.name and here.name == real.name:
+        here, real = here.parent, real.parent
+    for name in (whole, real / whole.relative_to(here) if whole.is_relative_to(here) else whole):
+        if name.is_relative_to(original):
+            return Path(os.environ[variables.CODE], name.relative_to(original))
+    return None

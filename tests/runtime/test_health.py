@@ -14,10 +14,10 @@ from ranks import make_rank
 
 from slurmddp.runs.files import read_records
 from slurmddp.runs.layout import RunDir
-from slurmddp.runtime.health import bandwidth, check, gpus, network, preflight, signal_check
+from slurmddp.runtime.health import bandwidth, check, network, preflight
 from slurmddp.runtime.health import facts as looking
 from slurmddp.runtime.health.check import _judge_facts
-from slurmddp.runtime.health.facts import SHM, Facts, digest, gather_facts, script_in, versions
+from slurmddp.runtime.health.facts import SHM, Facts, digest, gather_facts, versions
 from slurmddp.runtime.health.preflight import Preflight
 from slurmddp.runtime.health.rules import judge, judge_clocks, judge_marks
 from slurmddp.worker import entry
@@ -139,24 +139,20 @@ def test_a_clock_that_is_off_is_named(time_s, words):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "seen"),
+    ("wanted", "seen", "without_driver"),
     [
-        (None, ["GPU-1a", "GPU-2b"]),
-        ("", []),
-        ("1,0", ["GPU-2b", "GPU-1a"]),
-        ("1,7,0", ["GPU-2b"]),
-        ("GPU-2", ["GPU-2b"]),
-        ("MIG-5", ["MIG-5"]),
-        ("GPU-9", []),
+        (None, ["GPU-1a", "GPU-2b"], []),
+        ("", [], []),
+        ("1,0", ["GPU-2b", "GPU-1a"], ["1", "0"]),
+        ("1,7,0", ["GPU-2b"], ["1", "7", "0"]),
+        ("GPU-2", ["GPU-2b"], ["GPU-2"]),
+        ("MIG-5", ["MIG-5"], ["MIG-5"]),
+        ("GPU-9", [], ["GPU-9"]),
     ],
 )
-def test_visible_gpus_are_told_as_cuda_reads_its_variable(wanted, seen):
-    assert gpus.select_visible(["GPU-1a", "GPU-2b"], wanted) == seen
-
-
-def test_without_a_driver_the_words_of_the_variable_speak():
-    assert gpus.select_visible([], "0,3") == ["0", "3"]
-    assert gpus.select_visible([], None) == []
+def test_visible_gpus_are_told_as_cuda_reads_its_variable(wanted, seen, without_driver):
+    assert looking.select_visible(["GPU-1a", "GPU-2b"], wanted) == seen
+    assert looking.select_visible([], wanted) == without_driver
 
 
 @pytest.fixture
@@ -172,8 +168,8 @@ def test_a_rank_knows_its_versions_cpus_script_and_folder(rank, tmp_path):
     found = gather_facts(rank, [str(script), "--lr", "1"], {"SLURM_CPUS_PER_TASK": "2", "CUDA_VISIBLE_DEVICES": "3"})
     assert found.versions["python"] == ".".join(map(str, sys.version_info[:3]))
     assert found.cpus == sorted(os.sched_getaffinity(0))
-    assert (found.cpus_wanted, found.folder_error) == (2, "")
-    assert found.digest == digest(str(script)) not in ("", "missing")
+    assert (found.cpus_wanted, found.folder_error, found.gpus_asked) == (2, "", False)
+    assert found.script == str(script) and found.digest == digest(str(script)) not in ("", "missing")
     assert Facts.from_text(found.to_text()) == found
     assert digest(str(tmp_path / "none.py")) == "missing"
     assert digest(str(script / "beneath")) == ""
@@ -184,9 +180,10 @@ def test_facts_of_another_version_are_read_as_far_as_they_are_known():
     assert Facts.from_text(json.dumps(said)) == Facts(rank=1, local_rank=0, node_rank=1, host="n2")
 
 
-def test_only_a_script_has_a_digest():
-    assert script_in(["train.py", "-x"]) == "train.py"
-    assert [script_in(words) for words in (["-m", "pkg"], ["--epochs", "2"], ["--no-python", "./a"], [])] == [""] * 4
+def test_only_a_script_has_a_digest(rank):
+    for words in (["-m", "pkg"], ["--epochs", "2"], ["--no-python", "./a"], []):
+        found = gather_facts(rank, words, {"SLURM_GPUS_ON_NODE": "2"})
+        assert (found.script, found.digest, found.gpus_asked) == ("", "", True)
 
 
 @pytest.fixture
@@ -309,11 +306,11 @@ def test_a_folder_that_lags_or_is_not_shared_is_told_by_the_reader():
 
 
 def test_ranks_that_get_no_notice_are_named():
-    (found,) = signal_check._judge_signals("", [(0, "n1", 0.1), (1, "n2", None)])
+    (found,) = check._judge_signals("", [(0, "n1", 0.1), (1, "n2", None)])
     assert (found.level, found.place) == ("warning", "rank 1 on n2")
-    (well,) = signal_check._judge_signals("", [(0, "n1", 0.1), (1, "n2", 0.25)])
+    (well,) = check._judge_signals("", [(0, "n1", 0.1), (1, "n2", 0.25)])
     assert well.what == "the stop signal reaches all ranks within 0.25 s"
-    (untried,) = signal_check._judge_signals("no scancel here", [(0, "n1", None)])
+    (untried,) = check._judge_signals("no scancel here", [(0, "n1", None)])
     assert untried.level == "note"
 
 
@@ -321,16 +318,16 @@ def test_slurm_is_told_to_signal_the_step_or_why_not_is_said(rank, tmp_path, mon
     """The program scancel is a stand-in here: a real one would signal the step that the test is not in."""
     for name, value in {"PATH": str(tmp_path), "SLURM_JOB_ID": "17", "SLURM_STEP_ID": "3"}.items():
         monkeypatch.setenv(name, value)
-    assert signal_check._send(rank) == "scancel was not found"
+    assert check._send(rank) == "scancel was not found"
     program = tmp_path / "scancel"
     program.write_text(
         f'#!/bin/sh\necho "$*" >{tmp_path}/asked\n[ ! -e {tmp_path}/refuse ] || {{ echo no >&2; exit 1; }}\n'
     )
     program.chmod(0o755)
-    assert signal_check._send(rank) == ""
+    assert check._send(rank) == ""
     assert (tmp_path / "asked").read_text() == "--signal=USR2 17.3\n"
     (tmp_path / "refuse").touch()
-    assert signal_check._send(rank) == "no"
+    assert check._send(rank) == "no"
 
 
 def test_good_facts_are_told_too():
@@ -340,19 +337,9 @@ def test_good_facts_are_told_too():
     assert _judge_facts([]) == []
 
 
-@pytest.mark.parametrize("texts", [["no JSON"], [facts(0).to_text()]])
-def test_facts_that_cannot_be_judged_do_not_end_the_look(texts, monkeypatch):
-    def broken(_):
-        raise ValueError("boom")
-
-    monkeypatch.setattr(check, "judge", broken)
-    (found,) = _judge_facts(texts)
+def test_facts_that_cannot_be_judged_do_not_end_the_checks():
+    (found,) = _judge_facts(["no JSON"])
     assert (found.check, found.level) == ("preflight", "warning")
-
-
-def test_gpus_are_asked_for_by_what_slurm_says(rank):
-    assert gather_facts(rank, [], {"SLURM_GPUS_ON_NODE": "2"}).gpus_asked
-    assert not gather_facts(rank, [], {}).gpus_asked
 
 
 @pytest.mark.usefixtures("new_versions")

@@ -19,7 +19,7 @@ import socket  # noqa: E402
 import sys  # noqa: E402
 
 from slurmddp.runtime.exiting.process_exit import freeze_imports  # noqa: E402
-from slurmddp.runtime.launch.child_process import signal_at_parent_death  # noqa: E402
+from slurmddp.runtime.launch.process import signal_at_parent_death  # noqa: E402
 
 IMPORTED = ("torch", "torch._dynamo", "torch.distributed.fsdp", "slurmddp.runtime.health.preflight")
 

@@ -49,19 +49,14 @@ def test_ranks_that_part_leave_what_each_was_doing(start, tmp_path):
 
 
 @pytest.mark.preloaded
-def test_a_collective_that_times_out_is_in_the_dump(start, tmp_path):
+def test_a_collective_that_times_out_is_in_the_dump_and_a_good_end_leaves_none(start, tmp_path):
+    (tmp_path / "good.py").write_text(MISMATCH.partition("if dist")[0])
+    good = start("fork", 2, str(tmp_path / "good.py")).wait()
+    assert good.statuses == [0] and not list(good.run.path.rglob("flight.*"))
     (tmp_path / "late.py").write_text(TIMEOUT)
     ended = start("fork", 2, str(tmp_path / "late.py")).wait()
     assert set(ended.statuses) <= {76}
     assert entries(ended, 0)[-1]["input_sizes"] == [[5]]
-
-
-@pytest.mark.preloaded
-def test_a_good_end_leaves_no_dump(start, tmp_path):
-    (tmp_path / "good.py").write_text(MISMATCH.partition("if dist")[0])
-    ended = start("srun", 2, str(tmp_path / "good.py")).wait()
-    assert ended.statuses == [0, 0]
-    assert not list(ended.run.path.rglob("flight.*"))
 
 
 @pytest.fixture

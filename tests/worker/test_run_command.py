@@ -74,16 +74,13 @@ def test_a_module_runs_as_main_from_the_working_folder(alone, script):
     assert ended.stdout == f"__main__ pkg.train ['{path}', 'x'] {folder}\n"
 
 
-def test_without_safe_path_the_working_folder_does_not_stay_in_front(alone, script):
+@pytest.mark.parametrize(("flags", "own", "environ"), [((), True, {}), (("-P",), False, {"PYTHONSAFEPATH": "1"})])
+def test_the_scripts_folder_comes_first_unless_the_user_wants_a_safe_path(alone, script, flags, own, environ):
+    """The working folder, which `-m` puts in front, does not stay there."""
     path = script("import sys; print(sys.path[:2])")
-    ended = alone(path, flags=(), cwd=path.parent.parent)
-    assert str(path.parent) in ended.stdout
-    assert str(path.parent.parent) + "'" not in ended.stdout
-
-
-def test_safe_path_is_respected_when_the_user_asks(alone, script):
-    path = script("import sys; print(sys.path[0])")
-    assert str(path.parent) not in alone(path, PYTHONSAFEPATH="1").stdout
+    ended = alone(path, flags=flags, cwd=path.parent.parent, **environ)
+    assert (f"'{path.parent}'" in ended.stdout) is own
+    assert f"'{path.parent.parent}'" not in ended.stdout
 
 
 @pytest.mark.parametrize(
@@ -125,18 +122,10 @@ def test_a_users_excepthook_is_called(alone, script):
     assert alone(path).stdout == "hooked\n"
 
 
-@pytest.mark.parametrize(
-    ("words", "stderr"),
-    [
-        (["missing.py"], "can't open file"),
-        (["-m", "no_such_module"], "No module named no_such_module"),
-    ],
-)
-def test_what_is_not_there_gives_what_python_gives(alone, words, stderr):
-    ended = alone(*words)
-    assert ended.statuses == [77]
-    assert stderr in ended.stderr
-    assert "Traceback" not in ended.stderr
+def test_what_is_not_there_gives_what_python_gives(alone):
+    for words, stderr in ((["missing.py"], "can't open file"), (["-m", "no_such_module"], "No module named no_such_")):
+        ended = alone(*words)
+        assert ended.statuses == [77] and stderr in ended.stderr and "Traceback" not in ended.stderr
 
 
 def test_a_syntax_error_gives_what_python_gives(alone, script):
@@ -147,27 +136,22 @@ def test_a_syntax_error_gives_what_python_gives(alone, script):
     assert ended.record(0).startswith("77 rank 0 on n1: SyntaxError: ")
 
 
-def test_threads_and_exit_handlers_come_before_the_record(alone, script):
+@pytest.mark.parametrize(
+    ("line", "stdout", "record"),
+    [
+        ("", "thread\nhandler False\n", "0 done\n"),
+        ("raise ValueError('boom')", "thread\nhandler True\n", "77 rank 0 on n1: ValueError: boom\n"),
+    ],
+)
+def test_threads_and_exit_handlers_come_before_the_record_of_a_good_end_alone(alone, script, line, stdout, record):
     path = script(
         "import atexit, os, threading, time\n"
         "end = os.environ['SLURMDDP_RUN_DIR'] + '/logs/17/0.0/0.end'\n"
         "atexit.register(lambda: print('handler', os.path.exists(end)))\n"
-        "threading.Thread(target=lambda: (time.sleep(0.3), print('thread'))).start()\n"
+        f"threading.Thread(target=lambda: (time.sleep(0.3), print('thread'))).start()\n{line}\n"
     )
     ended = alone(path)
-    assert ended.stdout == "thread\nhandler False\n"
-    assert ended.record(0) == "0 done\n"
-
-
-def test_a_failure_is_on_record_before_its_exit_handlers(alone, script):
-    path = script(
-        "import atexit, os\n"
-        "end = os.environ['SLURMDDP_RUN_DIR'] + '/logs/17/0.0/0.end'\n"
-        "atexit.register(lambda: print(open(end).read(), end=''))\n"
-        "raise ValueError('boom')\n"
-    )
-    ended = alone(path)
-    assert (ended.statuses, ended.stdout) == ([77], "77 rank 0 on n1: ValueError: boom\n")
+    assert (ended.stdout, ended.record(0)) == (stdout, record)
 
 
 @pytest.mark.parametrize(("line", "status"), [("", 76), ("raise ValueError('boom')", 77)])
@@ -209,8 +193,9 @@ def test_a_notice_does_not_kill_the_imports(alone, script):
     assert alone(path).statuses in ([0], [75])
 
 
-def test_a_program_without_torch_costs_no_torch(alone, script):
-    assert alone(script("import sys; print('torch' in sys.modules)")).stdout == "False\n"
+def test_a_program_without_torch_runs_in_this_python_and_costs_no_torch(alone, script):
+    path = script("import sys; print(sys.executable, 'torch' in sys.modules)")
+    assert alone(path).stdout == f"{sys.executable} False\n"
 
 
 def test_started_without_srun_it_says_so_at_once(alone, script):
@@ -224,10 +209,6 @@ def test_a_wrong_option_of_the_bundled_worker_is_one_line(alone):
     assert ended.statuses == [77]
     assert ended.stderr.startswith("Error: ") and "--epochs" in ended.stderr and ended.stderr.count("\n") == 1
     assert ended.record(0).startswith("77 ")
-
-
-def test_this_python_is_the_programs(alone, script):
-    assert alone(script("import sys; print(sys.executable)")).stdout.strip() == sys.executable
 
 
 ABSENT = """

@@ -29,8 +29,7 @@ from slurmddp.runtime.checkpoint.saver import Saver, ShardedSaver, restore_newes
 from slurmddp.runtime.checkpoint.store import Store, ensure_identity
 from slurmddp.runtime.checkpoint.training_state import Stateful, TrainingState
 from slurmddp.runtime.exiting.record import write_event
-from slurmddp.runtime.metrics import step_timer
-from slurmddp.runtime.metrics.stragglers import Stragglers
+from slurmddp.runtime.step_times import StepTimer, Stragglers, timer_from_environment
 from slurmddp.runtime.stopping.consensus import LoopStop
 from slurmddp.runtime.stopping.policy import Phase
 
@@ -75,10 +74,9 @@ class Checkpointer:
             self._sampler.check_unused()
         self._training = TrainingState(model=model, shared=shared, own=own or {}, device=self._session.device)
         self._every_steps, self._every_s = every_steps, EVERY_S if every_steps is every_s is None else every_s
-        self._saved_at = time.monotonic()
         self._loop = LoopStop(self._session.stopping)
         self._stragglers = Stragglers(self._training.modules.values(), self._session)
-        self._step_timer: step_timer.StepTimer | None = None
+        self._step_timer: StepTimer | None = None
         self.step = 0
         """Steps finished, since the weights were new."""
         self.total = 0
@@ -101,23 +99,26 @@ class Checkpointer:
         the job must stop, all ranks stop after the same step: they save its state, and then raise `Stopped`, a
         SystemExit, which ends the program. The state after the last step is saved, too.
         """
-        whole_total = self._count_steps(total, epochs)
-        self._step_timer = step_timer.from_environment(self._training.modules.values(), self._session.device)
-        self.total = min(whole_total, self.step + self._step_timer.asked) if self._step_timer else whole_total
+        if total is None:
+            if epochs is None or self._sampler is None:
+                raise RankError("steps(): give total, or epochs and a slurmddp.Sampler as `sampler`")
+            total = self.step + self._sampler.steps_until(epochs)
+        self._step_timer = timer_from_environment(self._training.modules.values(), self._session.device)
+        self.total = min(total, self.step + self._step_timer.asked) if self._step_timer else total
         self._begin_loop()
         try:
             while self.step < self.total:
-                self._training.watch_gradients()
+                for layout in self._training.layouts.values():
+                    layout.watch()
                 self._in_step = True
                 yield self.step
                 self._finish_step()
-                self._save_or_stop()
             if self._loop.conclude():
                 self._stop()
             if self._step_timer:
                 samples = self._sampler.global_batch if self._sampler else None
                 timing = self._step_timer.event(
-                    step=self.step, total=whole_total, world_size=self._session.world_size, samples=samples
+                    step=self.step, total=total, world_size=self._session.world_size, samples=samples
                 )
                 write_event(self._session, timing)
             self.save()
@@ -138,7 +139,7 @@ class Checkpointer:
         if self._in_step:
             self._save_asked = True
             return
-        self._begin_save()
+        self._saver.begin(self.step)
         self._saver.finish(self.step)
         if self._session.control:
             dist.barrier(self._session.control)
@@ -148,50 +149,38 @@ class Checkpointer:
         numbers = {name: None if value is None else float(value) for name, value in values.items()}
         write_event(self._session, Metrics(step=self.step, total=self.total, values=numbers))
 
-    def _count_steps(self, total: int | None, epochs: int | None) -> int:
-        if total is not None:
-            return total
-        if epochs is None or self._sampler is None:
-            raise RankError("steps(): give total, or epochs and a slurmddp.Sampler as `sampler`")
-        return self.step + self._sampler.steps_until(epochs)
-
     def _begin_loop(self) -> None:
         if self.total >= self.step:
             self._training.restore_random()
-        self._saved_at = time.monotonic()
+        self._saver.begun_at = time.monotonic()
         write_event(self._session, Loop(step=self.step, total=self.total))
         measure, describe_saved = self._stragglers.measure, self._saver.describe_saved
         self._loop.begin(self.step, group=self._session.control, measure=measure, describe_saved=describe_saved)
 
     def _finish_step(self) -> None:
-        self._training.settle_gradients()
+        """Count a step, and do after it what all ranks agreed on: stop, begin a checkpoint, or nothing."""
+        for layout in self._training.layouts.values():
+            layout.settle()
         self._in_step = False
         self.step += 1
         if self._sampler:
             self._sampler.advance()
         if self._step_timer:
             self._step_timer.count()
-
-    def _save_or_stop(self) -> None:
-        """Do after a step what all ranks agreed on: stop, begin a checkpoint, or nothing."""
-        self._saver.check(self.step)
-        late = self._every_s is not None and time.monotonic() >= self._saved_at + self._every_s
-        agreed = self._loop.poll(self.step, save=self._saver.is_idle and late)  # only rank 0's clock counts
+        decides = self._saver.check(self.step)  # only rank 0's clock counts
+        late = self._every_s is not None and time.monotonic() >= self._saver.begun_at + self._every_s
+        agreed = self._loop.poll(self.step, save=decides and late)
         self._stragglers.compare(agreed.step_us, agreed.backwards_us)
         if agreed.stop:
             self._stop()
         is_due = agreed.save or (self._every_steps is not None and self.step % self._every_steps == 0)
         if (is_due or self._save_asked) and self.step < self.total:
             self._save_asked = False
-            self._begin_save()
+            self._saver.begin(self.step)
 
     def _stop(self) -> NoReturn:
         self.save()
         self._loop.leave(self._saver.describe_saved(self.step))
-
-    def _begin_save(self) -> None:
-        self._saved_at = time.monotonic()
-        self._saver.begin(self.step)
 
 
 def _open_store(given: str | Path | None, keep: int, ours: session.Session) -> Store | None:
@@ -204,11 +193,13 @@ def _open_store(given: str | Path | None, keep: int, ours: session.Session) -> S
     else:
         ours.print("no checkpoints: this process has no run folder; give folder= to save them")
         return None
-    ours.reserve_folder(folder)
+    if folder.resolve() in ours.folders:
+        raise RankError(f"a Checkpointer of this program keeps its checkpoints in {folder}; give this one a folder=")
+    ours.folders.add(folder.resolve())
     if ours.is_main:
         folder.mkdir(parents=True, exist_ok=True)
-        ensure_identity(folder)
+        ensure_identity(folder, ours.print)
     if ours.control:
         dist.barrier(ours.control)
     owner = ownership_of(run_dir.owner, os.environ) if run_dir else None
-    return Store(folder, identity=ensure_identity(folder), keep=keep, owner=owner, say=ours.print)
+    return Store(folder, identity=ensure_identity(folder, ours.print), keep=keep, owner=owner, say=ours.print)

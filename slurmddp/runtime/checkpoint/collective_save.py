@@ -11,7 +11,7 @@ from typing import Any
 import torch.distributed as dist
 
 from slurmddp.runtime.checkpoint import sharded, staging
-from slurmddp.runtime.checkpoint.sharded import Entry, Share
+from slurmddp.runtime.checkpoint.sharded import Share
 from slurmddp.runtime.checkpoint.store import INDEX, Files, Store, save_bytes, save_parts, save_states
 from slurmddp.runtime.checkpoint.training_state import Stateful
 from slurmddp.runtime.launch.rank import Rank
@@ -40,7 +40,14 @@ class CollectiveSave:
             named = True
             staging.broadcast(folder.name, self._group)
             reports = self._gather(lambda: self._write(folder, share, parts))
-            return self._finish(folder, reports)
+            for report in reports:  # the error of the first rank that could not write
+                if "error" in report:
+                    raise OSError(*report["error"])
+            index = sharded.build_index(reports)
+            files: Files = {name: file for report in reports for name, file in report["files"].items()}
+            files |= save_parts({INDEX: index}, folder)
+            files[sharded.METADATA] = save_bytes(pickle.dumps(sharded.metadata_of(index)), folder / sharded.METADATA)
+            return files
 
         try:
             self._store.write_with(step, fill, note)
@@ -64,13 +71,8 @@ class CollectiveSave:
         files = save_parts(parts, folder)
         files[name], spans = save_states(share.tensors, folder / name)
         places = zip(share.pieces, spans, strict=True)
-        entries = [Entry(piece.name, piece.offsets, tuple(piece.tensor.shape), name, *span) for piece, span in places]
-        return {
-            "files": files,
-            "frame": share.frame,
-            "divided": share.divided,
-            "entries": [tuple(entry) for entry in entries],
-        }
+        entries = [(piece.name, piece.offsets, tuple(piece.tensor.shape), name, *span) for piece, span in places]
+        return {"files": files, "frame": share.frame, "divided": share.divided, "entries": entries}
 
     def _gather(self, write: Callable[[], Report]) -> list[Report]:
         """Return the reports of all ranks, on rank 0; a rank that cannot write reports its error."""
@@ -80,14 +82,3 @@ class CollectiveSave:
             reason = f"{error.strerror} (rank {self._who.rank} on {self._who.host})"
             report = {"error": [error.errno, reason, str(error.filename or self._store.folder)]}
         return staging.gather(report, self._group)
-
-    def _finish(self, folder: Path, reports: list[Report]) -> Files:
-        """Write the index when all ranks have written; raise the error of the first rank that could not."""
-        for report in reports:
-            if "error" in report:
-                raise OSError(*report["error"])
-        index = sharded.build_index(reports)
-        files: Files = {name: file for report in reports for name, file in report["files"].items()}
-        files |= save_parts({INDEX: index}, folder)
-        files[sharded.METADATA] = save_bytes(pickle.dumps(sharded.metadata_of(index)), folder / sharded.METADATA)
-        return files

@@ -7,11 +7,10 @@ a checkpoint holds that order. Before the first resumed step, a backward pass of
 order makes DistributedDataParallel build the same buckets again.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -51,12 +50,19 @@ class Layout:
         """Make a fresh model build the buckets that follow from `order`, all ranks together.
 
         Parameters, gradients, buffers and random numbers do not change. A model with other parameters is left alone.
+        A backward pass makes the gradients ready in that order, by torch's own steps before and after a forward, with a
+        chain in place of the program's module, so that neither its code nor its hooks run. torch has no public names
+        for them (2.4 to 2.13). With `device_ids`, it needs an input.
         """
         if self._model is None or not self._fits(order):
             return
         gradients = [parameter.grad for parameter in self._parameters]
         buffers = [buffer.clone() for buffer in self._model.module.buffers()]
-        _backward_of_zeros(self._model, [self._parameters[place] for place in reversed(order)])
+        self._model._pre_forward(None)  # type: ignore[no-untyped-call]  # noqa: SLF001 - as above
+        end = torch.zeros((), device=self._parameters[0].device, requires_grad=True)
+        for place in reversed(order):
+            end = _Link.apply(end, self._parameters[place])  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self._model._post_forward(end).backward()  # type: ignore[no-untyped-call]  # noqa: SLF001 - as above
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             parameter.grad = gradient
         for buffer, content in zip(self._model.module.buffers(), buffers, strict=True):
@@ -65,33 +71,6 @@ class Layout:
 
     def _fits(self, order: list[int]) -> bool:
         return sorted(order) == list(range(len(self._parameters)))
-
-
-def find_layouts(parts: Mapping[str, nn.Module]) -> dict[str, Layout]:
-    """Return the layout of each DistributedDataParallel in these modules, at any depth, by part and path."""
-    found: dict[str, Layout] = {}
-    for name, part in parts.items():
-        for path, module in part.named_modules():
-            if isinstance(module, DistributedDataParallel):
-                found[f"{name}/{path}"] = Layout(module)
-    return found
-
-
-def _backward_of_zeros(model: DistributedDataParallel, parameters: list[nn.Parameter]) -> None:
-    """Run a backward pass in which the gradients become ready from the last of the parameters to the first.
-
-    torch's own steps before and after a forward, with the chain in place of the program's module, so that neither its
-    code nor its hooks run. torch has no public names for them (2.4 to 2.13). With `device_ids`, it needs an input.
-    """
-    model._pre_forward(None)  # type: ignore[no-untyped-call]  # noqa: SLF001 - as above
-    model._post_forward(_chain(parameters)).backward()  # type: ignore[no-untyped-call]  # noqa: SLF001 - as above
-
-
-def _chain(parameters: list[nn.Parameter]) -> Tensor:
-    end = torch.zeros((), device=parameters[0].device, requires_grad=True)
-    for parameter in parameters:
-        end = _Link.apply(end, parameter)  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    return end
 
 
 class _Link(torch.autograd.Function):

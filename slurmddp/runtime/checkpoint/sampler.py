@@ -38,13 +38,10 @@ class Sampler(TorchSampler[list[int]]):
         self.consumed = 0
         """Samples that the finished steps of all ranks took from the stream."""
         self._rank, self._world_size = ours.rank, ours.world_size
+        self.global_batch = batch_size * ours.world_size
+        """Samples that all ranks together take in one step."""
         self._iterated = False
         self._orders: dict[int, torch.Tensor] = {}
-
-    @property
-    def global_batch(self) -> int:
-        """Samples that all ranks together take in one step."""
-        return self.batch_size * self._world_size
 
     @property
     def epoch(self) -> int:

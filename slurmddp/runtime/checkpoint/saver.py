@@ -5,10 +5,9 @@ All ranks call `begin` after the same step. It copies the state into host memory
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
-
-import torch.distributed as dist
 
 from slurmddp.background import run_in_background
 from slurmddp.errors import PeerError
@@ -37,6 +36,8 @@ class Saver:
         """`store` is None when the process has no folder for checkpoints: then nothing is saved."""
         self.last_saved: int | None = None
         """The step of the newest checkpoint, as far as this rank knows."""
+        self.begun_at = time.monotonic()
+        """When the last save began, or the loop."""
         self._training = training
         self._session = session
         self._store = store
@@ -44,26 +45,22 @@ class Saver:
         self._writing: Future[None] | None = None
         self._note = {"job": session.job, "attempt": session.attempt, "world_size": session.world_size}
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether this is the rank that decides when to save, and no write is in progress."""
-        return bool(self._store) and self._session.is_main and (self._writing is None or self._writing.done())
-
     def begin(self, step: int) -> None:
         """Copy the state and start to write the copy, all ranks together; wait for the write before."""
+        began = self.begun_at = time.monotonic()
         if self._store is None:
             return
-        began = time.monotonic()
         ranks = gather(self._training.collect_own(), self._session.control)
         self.finish(step)
         if self._session.is_main and self.last_saved != step:
             files = self._snapshot.take({**self._training.collect_files(step), RANKS: ranks})
             self._start(step, files, time.monotonic() - began, partial(self._store.write, step, files, self._note))
 
-    def check(self, step: int) -> None:
-        """Report a write that has failed; do not wait for one in progress."""
+    def check(self, step: int) -> bool:
+        """Report a write that has failed; return whether this rank decides when to save, and writes nothing now."""
         if self._writing and self._writing.done():
             self.finish(step)
+        return bool(self._store) and self._session.is_main and self._writing is None
 
     def finish(self, step: int) -> None:
         """Wait for the write. A disk that refuses it does not end the training: the checkpoint before stays."""
@@ -109,13 +106,14 @@ class ShardedSaver(Saver):
 
     def begin(self, step: int) -> None:
         """Copy this rank's pieces, and on rank 0 the other files; start to write them."""
-        began = time.monotonic()
+        began = self.begun_at = time.monotonic()
         ranks = gather(self._training.collect_own(), self._session.control)
         self.finish(step)
         is_main, share = self._session.is_main, self._collective.collect_share()
         files = {**self._training.collect_files(step), RANKS: ranks} if is_main else {}
         files, tensors = self._snapshot.take([files, share.tensors])
-        share = share.with_tensors(tensors)
+        copies = [replace(piece, tensor=copy) for piece, copy in zip(share.pieces, tensors, strict=True)]
+        share = replace(share, pieces=tuple(copies))
         if not is_main:
             self._writing = run_in_background(lambda: self._collective.write_as_peer(share))
         elif self.last_saved == step:
@@ -131,7 +129,12 @@ def restore_newest(training: TrainingState, store: Store, session: Session) -> i
     if saved is None:
         return None
     own_states = store.load(saved, RANKS)
-    step = training.restore(store.load(saved, STATE), _load_parts(training, store, saved))
+    states: State = {"model": store.load(saved, MODEL)} if MODEL in saved.files else {}
+    if INDEX in saved.files:
+        from slurmddp.runtime.checkpoint import sharded  # noqa: PLC0415 - its imports are slow, and rarely needed
+
+        states |= sharded.load(saved.folder, store.load(saved, INDEX), training.parts)
+    step = training.restore(store.load(saved, STATE), states)
     world_size = len(own_states)
     if world_size == session.world_size:
         training.restore_own(own_states[session.rank])
@@ -145,37 +148,20 @@ def restore_newest(training: TrainingState, store: Store, session: Session) -> i
     return step
 
 
-def _load_parts(training: TrainingState, store: Store, saved: Saved) -> State:
-    """Return the states that have files of their own, those of divided parts included."""
-    states: State = {"model": store.load(saved, MODEL)} if MODEL in saved.files else {}
-    if INDEX in saved.files:
-        from slurmddp.runtime.checkpoint import sharded  # noqa: PLC0415 - its imports are slow, and rarely needed
-
-        states |= sharded.load(saved.folder, store.load(saved, INDEX), training.parts)
-    return states
-
-
 def _find_newest(store: Store, session: Session) -> Saved | None:
-    """Let rank 0 choose the newest checkpoint; return it on each rank as soon as its node sees the same files."""
-    if session.control is None:
-        return store.newest()
+    """Let rank 0 choose the newest checkpoint; return it on each rank as soon as its node sees the same files.
+
+    Rank 0 sends step and digest; it tells the others also when it fails.
+    """
     if session.is_main:
-        return _choose_for_all(store, session.control)
-    chosen = broadcast(None, session.control)
-    if chosen == _FAILED:
+        chosen: str | tuple[int, str] | None = _FAILED
+        try:
+            saved = store.newest()
+            chosen = (saved.step, saved.digest) if saved else None
+            return saved
+        finally:
+            broadcast(chosen, session.control)
+    found = broadcast(None, session.control)
+    if found == _FAILED:
         raise PeerError("rank 0 found no checkpoint that can be used, and says why")
-    if chosen is None:
-        return None
-    step, digest = chosen
-    return store.wait_for(step, digest, VISIBLE_LIMIT_S)
-
-
-def _choose_for_all(store: Store, group: dist.ProcessGroup) -> Saved | None:
-    """Send step and digest of the newest checkpoint to the other ranks, as rank 0; tell them also when this fails."""
-    chosen: str | tuple[int, str] | None = _FAILED
-    try:
-        saved = store.newest()
-        chosen = (saved.step, saved.digest) if saved else None
-        return saved
-    finally:
-        broadcast(chosen, group)
+    return store.wait_for(found[0], found[1], VISIBLE_LIMIT_S) if found else None

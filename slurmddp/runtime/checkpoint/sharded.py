@@ -6,10 +6,8 @@ shape and dtype. The pieces have the layout of torch.distributed.checkpoint, whi
 Its collectives are not used, because they send pickles over the network.
 """
 
-import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +27,7 @@ from torch.distributed.tensor import empty as empty_dtensor
 
 from slurmddp.errors import RankError
 from slurmddp.runtime.checkpoint.staging import State, StatePath, map_tensors
-from slurmddp.runtime.checkpoint.training_state import Stateful, is_zero, state_of
+from slurmddp.runtime.checkpoint.training_state import Stateful, is_zero, parameters_of, state_of
 
 METADATA = ".metadata"
 """The index for the tools of torch.distributed.checkpoint; never read here, because it is a pickle."""
@@ -64,11 +62,6 @@ class Share:
         """The pieces' contents."""
         return [piece.tensor for piece in self.pieces]
 
-    def with_tensors(self, tensors: Sequence[Tensor]) -> "Share":
-        """Return this share with other contents."""
-        pairs = zip(self.pieces, tensors, strict=True)
-        return dataclasses.replace(self, pieces=tuple(dataclasses.replace(one, tensor=other) for one, other in pairs))
-
 
 class Entry(NamedTuple):
     """Where a piece is stored."""
@@ -94,7 +87,9 @@ def collect_share(parts: Mapping[str, Stateful], *, main: bool) -> Share:
         alone = is_zero(part)
         if main or alone:
             frame[name] = framed if main else {"state": framed["state"]}
-        divided |= {key: _sharded_dimensions(tensor) for key, tensor in tensors.items() if isinstance(tensor, DTensor)}
+        for key, tensor in tensors.items():
+            if isinstance(tensor, DTensor):
+                divided[key] = [place.dim if isinstance(place, Shard) else None for place in tensor.placements]
         pieces += _split_pieces(
             {key: tensor for key, tensor in tensors.items() if _is_saved_here(tensor, alone=main or alone)}
         )
@@ -118,13 +113,16 @@ def load(folder: Path, index: State, parts: Mapping[str, Stateful]) -> State:
     loaded: State = {}
     for name, part in parts.items():
         if name in index["frame"]:
-            visit = _make_allocator(targets, _target_by_path(part), index["divided"])
-            loaded[name] = map_tensors(_drop_remote(index["frame"][name], part), visit, (name,))
-    planner, reader, metadata = (
-        DefaultLoadPlanner(flatten_state_dict=False),
-        FileSystemReader(folder),
-        metadata_of(index),
-    )
+            target = _target_by_path(part)
+
+            def allocate(path: StatePath, tensor: Tensor, target: _Targets = target) -> Tensor:
+                name = _name(path)
+                targets[name] = _allocate(tensor, target(path[1:]), index["divided"].get(name))
+                return targets[name]
+
+            loaded[name] = map_tensors(_drop_remote(index["frame"][name], part), allocate, (name,))
+    planner, reader = DefaultLoadPlanner(flatten_state_dict=False), FileSystemReader(folder)
+    metadata = metadata_of(index)
     planner.set_up_planner(targets, metadata, is_coordinator=True)
     reader.set_up_storage_reader(metadata, is_coordinator=True)
     reader.read_data(planner.finish_plan(planner.create_local_plan()), planner).wait()
@@ -142,15 +140,6 @@ def _make_collector(tensors: dict[str, Tensor]) -> _Visit:
             raise RankError(f"two tensors of the state are called {name}; rename one")
         tensors[name] = tensor.detach()
         return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
-
-    return visit
-
-
-def _make_allocator(targets: dict[str, Tensor], target: _Targets, divided: Mapping[str, list[int | None]]) -> _Visit:
-    def visit(path: StatePath, tensor: Tensor) -> Tensor:
-        name = _name(path)
-        targets[name] = _allocate(tensor, target(path[1:]), divided.get(name))
-        return targets[name]
 
     return visit
 
@@ -173,28 +162,20 @@ def _allocate(tensor: Tensor, target: Tensor | None, dimensions: list[int | None
 def _target_by_path(part: Stateful) -> _Targets:
     """Return the tensor by path that a part's state is divided like; an optimizer's is divided like its parameters."""
     if isinstance(part, torch.optim.Optimizer):
-        parameters = dict(enumerate(_parameters(part)))
+        parameters = dict(enumerate(parameters_of(part)))
         return lambda path: parameters.get(path[1])
     found: dict[StatePath, Tensor] = {}
     map_tensors(state_of(part), found.setdefault)
     return found.get
 
 
-def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    return list(chain.from_iterable(group["params"] for group in optimizer.param_groups))
-
-
 def _drop_remote(frame: State, part: Stateful) -> State:
     """Return the frame without the parameters of a ZeroRedundancyOptimizer that other ranks hold."""
     if not is_zero(part):
         return frame
-    here = {id(parameter) for parameter in _parameters(part.optim)}  # type: ignore[attr-defined]  # is_zero says it
-    numbers = {number for number, parameter in enumerate(_parameters(part)) if id(parameter) in here}  # type: ignore[arg-type]
+    here = {id(parameter) for parameter in parameters_of(part.optim)}  # type: ignore[attr-defined]  # is_zero says it
+    numbers = {number for number, parameter in enumerate(parameters_of(part)) if id(parameter) in here}  # type: ignore[arg-type]
     return {**frame, "state": {number: state for number, state in frame["state"].items() if number in numbers}}
-
-
-def _sharded_dimensions(tensor: DTensor) -> list[int | None]:
-    return [placement.dim if isinstance(placement, Shard) else None for placement in tensor.placements]
 
 
 def _is_saved_here(tensor: Tensor, *, alone: bool) -> bool:

@@ -28,41 +28,31 @@ class Snapshot:
         Tensors keep shape, dtype and strides; a tensor that occurs twice is copied once. The copy is valid until the
         next call, which writes into the same memory.
         """
-        copying = _Copying(self._buffers)
-        copied = map_tensors(state, copying.copy)
-        self._buffers = copying.used
-        for device in copying.devices:
+        used: dict[tuple[Any, ...], torch.Tensor] = {}
+        seen: dict[tuple[Any, ...], torch.Tensor] = {}
+        devices: set[torch.device] = set()
+
+        def copy_tensor(path: StatePath, tensor: torch.Tensor) -> torch.Tensor:
+            tensor = tensor.detach()
+            if tensor.layout is not torch.strided:
+                return tensor.to("cpu", copy=True)
+            form = (tensor.dtype, tensor.shape, tensor.stride())
+            place, key = (tensor.device, tensor.data_ptr(), *form), (path, tensor.is_cuda, *form)
+            if place in seen and tensor.numel():
+                return seen[place]
+            buffer = self._buffers.get(key)
+            if buffer is None:
+                buffer = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
+            if tensor.is_cuda:
+                devices.add(tensor.device)
+            used[key] = seen[place] = buffer.copy_(tensor, non_blocking=tensor.is_cuda)
+            return buffer
+
+        copied = map_tensors(state, copy_tensor)
+        self._buffers = used
+        for device in devices:
             torch.cuda.current_stream(device).synchronize()
         return copied
-
-
-class _Copying:
-    """One copy in progress."""
-
-    def __init__(self, buffers: dict[tuple[Any, ...], torch.Tensor]) -> None:
-        self.used: dict[tuple[Any, ...], torch.Tensor] = {}
-        self.devices: set[torch.device] = set()
-        self._buffers = buffers
-        self._seen: dict[tuple[Any, ...], torch.Tensor] = {}
-
-    def copy(self, path: StatePath, tensor: torch.Tensor) -> torch.Tensor:
-        tensor = tensor.detach()
-        if tensor.layout is not torch.strided:
-            return tensor.to("cpu", copy=True)
-        place = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
-        if place not in self._seen or not tensor.numel():
-            self._seen[place] = self._fill_buffer(tensor, path)
-        return self._seen[place]
-
-    def _fill_buffer(self, tensor: torch.Tensor, path: StatePath) -> torch.Tensor:
-        key = (path, tensor.is_cuda, tensor.dtype, tensor.shape, tensor.stride())
-        buffer = self._buffers.get(key)
-        if buffer is None:
-            buffer = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
-        if tensor.is_cuda:
-            self.devices.add(tensor.device)
-        self.used[key] = buffer
-        return buffer.copy_(tensor, non_blocking=tensor.is_cuda)
 
 
 def map_tensors(value: Any, visit: Callable[[StatePath, torch.Tensor], torch.Tensor], path: StatePath = ()) -> Any:
@@ -138,22 +128,17 @@ def check_plain(parts: Mapping[str, Any]) -> None:
 
 
 def _find_refusal(value: Any) -> Exception | None:
+    def drop_data(_: StatePath, tensor: torch.Tensor) -> torch.Tensor:
+        return torch.empty(0, dtype=tensor.dtype) if type(tensor) in (torch.Tensor, torch.nn.Parameter) else tensor
+
     file = io.BytesIO()
     try:
-        torch.save(map_tensors(value, _drop_data), file)
+        torch.save(map_tensors(value, drop_data), file)
         file.seek(0)
         torch.load(file, weights_only=True)
     except Exception as error:  # noqa: BLE001 pickling calls the value's own code, which may raise anything
         return error
     return None
-
-
-def _drop_data(_: StatePath, tensor: torch.Tensor) -> torch.Tensor:
-    """Return an empty tensor in place of a plain one."""
-    return torch.empty(0, dtype=tensor.dtype) if type(tensor) in _PLAIN_TENSORS else tensor
-
-
-_PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:

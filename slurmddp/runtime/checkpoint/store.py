@@ -12,11 +12,13 @@ import json
 import os
 import re
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import BufferedReader
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -33,9 +35,15 @@ IDENTITY = "identity"
 INDEX = "index.pt"
 """The index of a divided state: the state without its tensors, and where each rank's pieces are."""
 _STEP = re.compile(r"step-([0-9]{9,})")
-_LOST = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO}
+_FILE_NAME = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9_.-]{1,200}")
+_LOST = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO, errno.ELOOP, errno.ENXIO}
 """Errors of opening or reading a file that mean its content is lost for good."""
 _POLL_S = 0.1
+_FULL_LIMIT_S = 60.0
+_FULL_PAUSE_S = 5.0
+_MANIFEST_KINDS = {"format": int, "step": int, "identity": str, "note": dict, "files": dict}
+_FILE_KINDS = {"size": int, "sha256": str}
+_LARGEST_MANIFEST = 2**26
 
 Files = dict[str, dict[str, Any]]
 """By file name: `size` in bytes and `sha256`."""
@@ -119,21 +127,27 @@ class Store:
         """
         folder = self.folder / f"step-{step:09d}"
         end = time.monotonic() + limit_s
-        while (found := _read_visible(folder)) is None or found.digest != digest:
+        while True:
+            with suppress(_BrokenError, OSError):
+                os.listdir(folder.parent)  # noqa: PTH208 NFS denies a new name until its folder is listed again
+                found = _read(folder, thorough=False)
+                if found.digest == digest:
+                    return found
             if time.monotonic() > end:
                 raise PeerError(
                     f"this node does not see {folder} as rank 0 does after {limit_s:g} s; the run's folder must lie "
                     "on a file system that all nodes share"
                 )
             time.sleep(_POLL_S)
-        return found
 
     def _commit(self, folder: Path, step: int, fill: Fill, note: Mapping[str, Any]) -> str:
         temporary = Path(tempfile.mkdtemp(dir=self.folder, prefix=f".{folder.name}."))
         try:
             files = fill(temporary)
             content = {"format": FORMAT, "step": step, "identity": self._identity, "note": note, "files": files}
-            manifest = _encode(content)
+            # as JSON, with a checksum of every byte after the checksum itself; `_decode` reads it
+            rest = json.dumps(content, indent=1, allow_nan=False)[1:] + "\n"
+            manifest = f'{{\n "checksum": "{hashlib.sha256(rest.encode()).hexdigest()}",{rest}'.encode()
             _write(temporary / MANIFEST, manifest)
             sync_folder(temporary)
             self._check_owner()
@@ -159,16 +173,13 @@ class Store:
         try:
             return _read(folder, thorough=thorough)
         except _BrokenError as error:
-            self._set_aside(folder, str(error))
+            self._check_owner()
+            names = chain([f"broken-{folder.name}"], (f"broken-{folder.name}.{number}" for number in count(1)))
+            aside = next(path for name in names if not (path := self.folder / name).exists())
+            folder.rename(aside)
+            sync_folder(self.folder)
+            self._say(f"checkpoint {folder.name} is broken: {error}; it was renamed to {aside.name}")
             return None
-
-    def _set_aside(self, folder: Path, reason: str) -> None:
-        self._check_owner()
-        names = chain([f"broken-{folder.name}"], (f"broken-{folder.name}.{number}" for number in count(1)))
-        aside = next(path for name in names if not (path := self.folder / name).exists())
-        folder.rename(aside)
-        sync_folder(self.folder)
-        self._say(f"checkpoint {folder.name} is broken: {reason}; it was renamed to {aside.name}")
 
     def _prune(self) -> None:
         checked = [self._verify(folder, thorough=False) for folder in self._steps()]
@@ -198,14 +209,23 @@ class Store:
             self._owner.check()
 
 
-def ensure_identity(folder: Path) -> str:
+def ensure_identity(folder: Path, say: Callable[[str], None]) -> str:
     """Return the identity of the run: 32 hexadecimal digits in the file `identity`, which is made if it is missing.
 
-    Raises RankError when the file holds something else.
+    While the disk is full, waits for space and says so. Raises PeerError when there is none after a minute, RankError
+    when the file holds something else.
     """
-    path = folder / IDENTITY
-    if not path.exists():
-        _write_once(path, os.urandom(16).hex())
+    path, end = folder / IDENTITY, time.monotonic() + _FULL_LIMIT_S
+    while not path.exists():
+        try:
+            _write_once(path, os.urandom(16).hex())
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            if time.monotonic() > end:
+                raise PeerError(f"{path} cannot be written: {error.strerror}; make space, and submit again") from error
+            say(f"{path} cannot be written: {error.strerror}; waiting for space, for {_FULL_LIMIT_S:.0f} s at most")
+            time.sleep(_FULL_PAUSE_S)
     identity = path.read_text(errors="replace").strip()
     if not re.fullmatch(r"[0-9a-f]{32}", identity):
         raise RankError(
@@ -229,7 +249,7 @@ class _Hashing:
         self.sha256 = hashlib.sha256()
         self.size = 0
         self.error: OSError | None = None
-        self._file = file
+        self._file, self.flush = file, file.flush
 
     def write(self, data: bytes) -> int:
         self.sha256.update(data)
@@ -240,13 +260,6 @@ class _Hashing:
             raise
         self.size += written
         return written
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    @property
-    def record(self) -> dict[str, Any]:
-        return {"size": self.size, "sha256": self.sha256.hexdigest()}
 
 
 def save_parts(parts: Mapping[str, Any], folder: Path) -> Files:
@@ -260,11 +273,19 @@ def save_states(states: Iterable[Any], path: Path) -> tuple[dict[str, Any], list
     Returns the file's `size` and `sha256`, and the offset and the length of each state in bytes.
     """
     with path.open("xb") as file:
-        hashing = _Hashing(file)
-        spans = [_append(state, hashing) for state in states]
+        hashing, spans = _Hashing(file), []
+        for state in states:
+            begin = hashing.size
+            try:
+                torch.save(state, hashing)  # type: ignore[arg-type]  # only write and flush are called
+            except RuntimeError:
+                if hashing.error:  # torch's own error does not have the number
+                    raise hashing.error from None
+                raise
+            spans.append((begin, hashing.size - begin))
         file.flush()
         os.fsync(file.fileno())
-    return hashing.record, spans
+    return {"size": hashing.size, "sha256": hashing.sha256.hexdigest()}, spans
 
 
 def save_bytes(content: bytes, path: Path) -> dict[str, Any]:
@@ -273,36 +294,33 @@ def save_bytes(content: bytes, path: Path) -> dict[str, Any]:
     return {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
-def _append(state: Any, hashing: _Hashing) -> tuple[int, int]:
-    begin = hashing.size
-    try:
-        torch.save(state, hashing)  # type: ignore[arg-type]  # only write and flush are called
-    except RuntimeError:
-        if hashing.error:  # torch's own error does not have the number
-            raise hashing.error from None
-        raise
-    return begin, hashing.size - begin
-
-
-def _encode(content: Mapping[str, Any]) -> bytes:
-    """Return the manifest: the content as JSON, with a checksum of every byte after the checksum itself."""
-    rest = json.dumps(content, indent=1, allow_nan=False)[1:] + "\n"
-    checksum = hashlib.sha256(rest.encode()).hexdigest()
-    return f'{{\n "checksum": "{checksum}",{rest}'.encode()
-
-
 def _decode(manifest: bytes) -> dict[str, Any]:
     match = re.fullmatch(rb'\{\n "checksum": "([0-9a-f]{64})",(.*)', manifest, re.DOTALL)
     if not match or hashlib.sha256(match[2]).hexdigest().encode() != match[1]:
         raise _BrokenError(f"{MANIFEST} does not match its own checksum")
-    content: dict[str, Any] = json.loads(manifest)
-    return content
+    try:
+        content = json.loads(manifest)
+    except (ValueError, RecursionError) as error:
+        raise _BrokenError(f"{MANIFEST} is not JSON: {error}") from error
+    for key, kind in _MANIFEST_KINDS.items():
+        if type(content.get(key)) is not kind:
+            raise _BrokenError(f"{MANIFEST} has no {key}, or one of another kind")
+    if not content["files"]:
+        raise _BrokenError(f"{MANIFEST} names no file")
+    for name, file in content["files"].items():
+        if not isinstance(file, dict) or {key: type(file.get(key)) for key in ("size", "sha256")} != _FILE_KINDS:
+            raise _BrokenError(f"{MANIFEST} has no size or checksum of {name!a}")
+        if not _FILE_NAME.fullmatch(name):
+            raise _BrokenError(f"{MANIFEST} names {name!a}, which is no file of the checkpoint")
+    return dict(content)
 
 
 def _read(folder: Path, *, thorough: bool) -> Saved:
     """Return what the manifest says, after comparing the files' sizes, and with `thorough` also all their bytes."""
-    with _broken_if_lost(MANIFEST):
-        manifest = (folder / MANIFEST).read_bytes()
+    with _broken_if_lost(MANIFEST), _open_regular(folder / MANIFEST) as file_of_manifest:
+        manifest = file_of_manifest.read(_LARGEST_MANIFEST + 1)
+    if len(manifest) > _LARGEST_MANIFEST:
+        raise _BrokenError(f"{MANIFEST} has more than {_LARGEST_MANIFEST >> 20} MB")
     content = _decode(manifest)
     if content["format"] != FORMAT:
         raise RankError(
@@ -312,8 +330,12 @@ def _read(folder: Path, *, thorough: bool) -> Saved:
     if folder.name != f"step-{content['step']:09d}":
         raise _BrokenError(f"its {MANIFEST} is that of step {content['step']}")
     for name, file in content["files"].items():
-        with _broken_if_lost(name):
-            _compare(folder / name, file, thorough=thorough)
+        with _broken_if_lost(name), _open_regular(folder / name) as content_of_file:
+            size = os.fstat(content_of_file.fileno()).st_size
+            if size != file["size"]:
+                raise _BrokenError(f"{name} has {size} bytes, not {file['size']}")
+            if thorough and hashlib.file_digest(content_of_file, "sha256").hexdigest() != file["sha256"]:
+                raise _BrokenError(f"{name} does not match its checksum")
     return Saved(
         folder=folder,
         digest=hashlib.sha256(manifest).hexdigest(),
@@ -321,13 +343,13 @@ def _read(folder: Path, *, thorough: bool) -> Saved:
     )
 
 
-def _compare(path: Path, expected: Mapping[str, Any], *, thorough: bool) -> None:
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if size != expected["size"]:
-            raise _BrokenError(f"{path.name} has {size} bytes, not {expected['size']}")
-        if thorough and hashlib.file_digest(file, "sha256").hexdigest() != expected["sha256"]:
-            raise _BrokenError(f"{path.name} does not match its checksum")
+@contextmanager
+def _open_regular(path: Path) -> Iterator[BufferedReader]:
+    """Open a file to read it; a pipe would block, a device might never end, and a link leads out of the folder."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise _BrokenError(f"{path.name} is not a regular file")
+        yield file
 
 
 @contextmanager
@@ -338,15 +360,6 @@ def _broken_if_lost(name: str) -> Iterator[None]:
         if error.errno not in _LOST:
             raise
         raise _BrokenError(f"{name}: {error.strerror}") from error
-
-
-def _read_visible(folder: Path) -> Saved | None:
-    """Return a checkpoint if this node sees all of its files now; else None."""
-    try:
-        os.listdir(folder.parent)  # noqa: PTH208 NFS denies a new name until its folder is listed again
-        return _read(folder, thorough=False)
-    except (_BrokenError, OSError):
-        return None
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from slurmddp.errors import RankError
-from slurmddp.runtime.checkpoint.ddp_buckets import find_layouts
+from slurmddp.runtime.checkpoint.ddp_buckets import Layout
 from slurmddp.runtime.checkpoint.staging import State, check_plain
 
 MODEL, STATE, RANKS = "model.pt", "state.pt", "ranks.pt"
@@ -51,18 +51,14 @@ class TrainingState:
         self.divided = {name: part for name, part in self.parts.items() if is_divided(part)}
         """Parts of which each rank holds only pieces."""
         self._replicated = {name: part for name, part in shared.items() if name not in self.divided}
-        self._layouts = find_layouts(self.modules)
+        self.layouts = {
+            f"{name}/{path}": Layout(module)
+            for name, part in self.modules.items()
+            for path, module in part.named_modules()
+            if isinstance(module, DistributedDataParallel)
+        }
+        """Of each DistributedDataParallel in these modules, at any depth, by part and path."""
         self._random: State | None = None
-
-    def watch_gradients(self) -> None:
-        """Record in which order the gradients of the step that begins now become ready, unless that is known."""
-        for layout in self._layouts.values():
-            layout.watch()
-
-    def settle_gradients(self) -> None:
-        """Keep the order that was recorded in the step that has just ended."""
-        for layout in self._layouts.values():
-            layout.settle()
 
     def check_plain(self) -> None:
         """Raise RankError when a checkpoint cannot hold a state that this rank has in full."""
@@ -71,27 +67,37 @@ class TrainingState:
 
     def collect_files(self, step: int) -> dict[str, Any]:
         """Return the contents of model.pt and state.pt; nothing is copied."""
-        layouts = {name: layout.order for name, layout in self._layouts.items()}
+        layouts = {name: layout.order for name, layout in self.layouts.items()}
         shared = {"step": step, "layouts": layouts, "parts": _states_of(self._replicated)}
         model = {} if "model" in self.divided else {MODEL: state_of(self._model)}
         return {**model, STATE: shared}
 
     def collect_own(self) -> State:
         """Return the state of this rank only: random numbers, buffers, communication hooks, and `own`."""
+        generators: State = {"torch": torch.get_rng_state(), "python": random.getstate()}
+        if self._device.type == "cuda":
+            generators["cuda"] = torch.cuda.get_rng_state(self._device)
+        if "numpy" in sys.modules:
+            generators["numpy"] = _plain_state(sys.modules["numpy"].random)
+        hooks: dict[str, list[State]] = {name: [] for name in self.modules}
+        for name, module in self.modules.items():
+            for hook in _hooks(module):  # the fields of a PowerSGDState; its generator becomes plain values
+                fields = {field: getattr(hook, field) for field in hook.__slots__ if field != "process_group"}
+                hooks[name].append({**fields, "rng": _plain_state(hook.rng)})
         return {
-            "random": _random(self._device),
+            "random": generators,
             "buffers": {
                 name: {path: buffer.detach().cpu() for path, buffer in unwrap(module).named_buffers()}
                 for name, module in self.modules.items()
             },
-            "hooks": {name: [_hook_state(hook) for hook in _hooks(module)] for name, module in self.modules.items()},
+            "hooks": hooks,
             "own": _states_of(self._own),
         }
 
     def restore(self, shared: State, states: State) -> int:
         """Restore the content of state.pt and the `states` of the parts that are not in it; return the step."""
         restore(self.parts, {**states, **shared["parts"]})
-        for name, layout in self._layouts.items():
+        for name, layout in self.layouts.items():
             layout.restore(shared["layouts"].get(name, []))
         step: int = shared["step"]
         return step
@@ -134,9 +140,19 @@ def unwrap(module: nn.Module) -> nn.Module:
 
 def state_of(part: Stateful) -> State:
     """Return a part's state; of a ZeroRedundancyOptimizer only this rank's, numbered as in the whole optimizer."""
-    if is_zero(part):
-        return _zero_state(part)
-    return (unwrap(part) if isinstance(part, nn.Module) else part).state_dict()
+    if not is_zero(part):
+        return (unwrap(part) if isinstance(part, nn.Module) else part).state_dict()
+    zero: Any = part
+    if not hasattr(zero, "optim"):
+        raise RankError("a ZeroRedundancyOptimizer with overlap_with_ddp=True cannot be saved; leave that option out")
+    numbers = {id(parameter): number for number, parameter in enumerate(parameters_of(zero))}
+    state = {numbers[id(parameter)]: dict(values) for parameter, values in zero.optim.state.items()}
+    return {"state": state, "param_groups": torch.optim.Optimizer.state_dict(zero)["param_groups"]}
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """Return the parameters in the order of their numbers in the optimizer's state."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def full_state_dict(model: nn.Module) -> State:
@@ -170,7 +186,8 @@ def is_divided(part: Stateful) -> bool:
     inner = part.modules() if isinstance(part, nn.Module) else ()
     if any(_is(module, "torch.distributed.fsdp", "FullyShardedDataParallel") for module in inner):
         raise RankError("a FullyShardedDataParallel cannot be saved; use torch.distributed.fsdp.fully_shard instead")
-    return is_zero(part) or any(map(_is_dtensor, _tensors(part)))
+    tensors = parameters_of(part) if isinstance(part, torch.optim.Optimizer) else _leaves(state_of(part))
+    return is_zero(part) or any(map(_is_dtensor, tensors))
 
 
 def _is_dtensor(value: Any) -> bool:
@@ -183,27 +200,12 @@ def _is(value: Any, module: str, name: str) -> bool:
     return loaded is not None and isinstance(value, getattr(loaded, name))
 
 
-def _tensors(part: Stateful) -> list[Any]:
-    if isinstance(part, torch.optim.Optimizer):
-        return [parameter for group in part.param_groups for parameter in group["params"]]
-    return list(_leaves(state_of(part)))
-
-
 def _leaves(value: Any) -> Iterator[Any]:
     if isinstance(value, dict | list | tuple):
         for item in value.values() if isinstance(value, dict) else value:
             yield from _leaves(item)
     else:
         yield value
-
-
-def _zero_state(zero: Any) -> State:
-    if not hasattr(zero, "optim"):
-        raise RankError("a ZeroRedundancyOptimizer with overlap_with_ddp=True cannot be saved; leave that option out")
-    parameters = [parameter for group in zero.param_groups for parameter in group["params"]]
-    numbers = {id(parameter): number for number, parameter in enumerate(parameters)}
-    state = {numbers[id(parameter)]: dict(values) for parameter, values in zero.optim.state.items()}
-    return {"state": state, "param_groups": torch.optim.Optimizer.state_dict(zero)["param_groups"]}
 
 
 def restore(parts: Mapping[str, Stateful], state: State) -> None:
@@ -225,21 +227,11 @@ def restore(parts: Mapping[str, Stateful], state: State) -> None:
 def _keep_precision(optimizer: torch.optim.Optimizer, saved: State) -> None:
     """Restore the saved precision where torch has rounded to that of the parameters: fp32 masters of bf16 weights."""
     numbers = [number for group in saved["param_groups"] for number in group["params"]]
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    for number, parameter in zip(numbers, parameters, strict=True):
+    for number, parameter in zip(numbers, parameters_of(optimizer), strict=True):
         for key, value in saved["state"].get(number, {}).items():
             loaded = optimizer.state[parameter].get(key)
             if isinstance(value, Tensor) and isinstance(loaded, Tensor) and loaded.dtype != value.dtype:
                 optimizer.state[parameter][key] = value.to(loaded.device)
-
-
-def _random(device: torch.device) -> State:
-    state: State = {"torch": torch.get_rng_state(), "python": random.getstate()}
-    if device.type == "cuda":
-        state["cuda"] = torch.cuda.get_rng_state(device)
-    if "numpy" in sys.modules:
-        state["numpy"] = _plain_state(sys.modules["numpy"].random)
-    return state
 
 
 def _plain_state(generator: Any) -> tuple[Any, ...]:
@@ -263,12 +255,6 @@ def _hooks(module: nn.Module) -> list[Any]:
     wrapped = [part for part in module.modules() if isinstance(part, DistributedDataParallel)]
     states = [state for part in wrapped for _, state in getattr(part, "_comm_hooks", [])]
     return [state for state in states if hasattr(state, "error_dict")]
-
-
-def _hook_state(hook: Any) -> State:
-    """Return the fields of a PowerSGDState; its generator becomes plain values."""
-    state: State = {name: getattr(hook, name) for name in hook.__slots__ if name != "process_group"}
-    return {**state, "rng": _plain_state(hook.rng)}
 
 
 def _restore_hook(hook: Any, state: State, device: torch.device) -> None:

@@ -2,7 +2,6 @@
 
 import errno
 import signal
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from slurmddp import exit_codes
@@ -72,8 +71,13 @@ def judge(error: BaseException) -> Verdict:
         known = error.exit_status in (exit_codes.RETRYABLE, exit_codes.FENCED)
         status = error.exit_status if known else exit_codes.FAILED
         return Verdict(status, one_line(str(error)))
-    lost = any(map(_is_retryable, _chain(error)))
-    return Verdict(exit_codes.RETRYABLE if lost else exit_codes.FAILED, one_line(f"{type(error).__name__}: {error}"))
+    seen: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and not any(cause is each for each in seen):
+        seen.append(cause)
+        cause = cause.__cause__
+    status = exit_codes.RETRYABLE if any(map(_is_retryable, seen)) else exit_codes.FAILED
+    return Verdict(status, one_line(f"{type(error).__name__}: {error}"))
 
 
 def exit_status(error: SystemExit) -> int:
@@ -87,15 +91,6 @@ def one_line(text: str) -> str:
     """Return a text as one printable line."""
     words = " ".join(text.split())
     return "".join(char if char.isprintable() else "?" for char in words)[:REASON_LENGTH]
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an exception and its causes."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__
 
 
 def _is_retryable(error: BaseException) -> bool:

@@ -13,7 +13,7 @@ import queue
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from slurmddp import exit_codes
@@ -23,16 +23,14 @@ FLUSH_LIMIT_S = 10.0
 ARCHIVES = (("zipfile", "ZipFile"), ("gzip", "GzipFile"), ("bz2", "BZ2File"), ("lzma", "LZMAFile"))
 """Classes of files that are complete only when they are closed."""
 
-LastHandler = Callable[[], int]
-"""Called after everything else; returns the exit status."""
-
 
 class ProcessExit:
     """How this process ends."""
 
     def __init__(self) -> None:
         """Register the exit handler. Handlers run in reverse: it runs last if this comes before all other imports."""
-        self.last_handler: LastHandler = lambda: exit_codes.FAILED
+        self.last_handler: Callable[[], int] = lambda: exit_codes.FAILED
+        """Called after everything else; returns the exit status."""
         self._process = 0
         self._limits: queue.SimpleQueue[tuple[float | None, int]] | None = None
         atexit.register(self._leave_at_exit)
@@ -58,7 +56,7 @@ class ProcessExit:
     def leave(self, status: int) -> NoReturn:
         """Leave from any thread, without the program's exit handlers; its open text files are flushed."""
         self.set_exit_deadline(FLUSH_LIMIT_S, status)
-        _flush(_open_files(io.TextIOWrapper), "flush")
+        _flush_open_files(((io.TextIOWrapper, "flush"),))
         _exit(status)
 
     def _leave_at_exit(self) -> None:
@@ -69,7 +67,9 @@ class ProcessExit:
             status = self.last_handler()
             if self._limits:
                 self.set_exit_deadline(FLUSH_LIMIT_S, status)
-            _flush_open_files()
+            # a program may set a module to None
+            archives = tuple(getattr(sys.modules[module], name) for module, name in ARCHIVES if sys.modules.get(module))
+            _flush_open_files(((io.TextIOWrapper, "flush"), (archives, "close"), (io.BufferedWriter, "flush")))
         finally:
             _exit(status)
 
@@ -94,25 +94,15 @@ def _enforce_deadlines(limits: "queue.SimpleQueue[tuple[float | None, int]]") ->
             _exit(status)
 
 
-def _flush_open_files() -> None:
-    """Write out the buffers of open files, as the interpreter would; destroy nothing else."""
-    # a program may set a module to None
-    archives = tuple(getattr(sys.modules[module], name) for module, name in ARCHIVES if sys.modules.get(module))
-    files = _open_files(io.TextIOWrapper, io.BufferedWriter, *archives)
-    for kind, finish in ((io.TextIOWrapper, "flush"), (archives, "close"), (io.BufferedWriter, "flush")):
-        _flush([file for file in files if isinstance(file, kind)], finish)
-
-
-def _open_files(*kinds: type) -> list[Any]:
+def _flush_open_files(kinds: Sequence[tuple[Any, str]]) -> None:
+    """Write out the buffers of open files, as the interpreter would, a kind after the other; destroy nothing else."""
     objects = gc.get_objects()
-    wanted = {each for each in set(map(type, objects)) if issubclass(each, kinds)}
-    return [item for item in objects if type(item) in wanted]
-
-
-def _flush(files: list[Any], finish: str) -> None:
-    for file in files:
-        with contextlib.suppress(Exception):
-            getattr(file, finish)()
+    classes = set(map(type, objects))
+    for kind, finish in kinds:
+        wanted = {each for each in classes if issubclass(each, kind)}
+        for file in [item for item in objects if type(item) in wanted]:
+            with contextlib.suppress(Exception):
+                getattr(file, finish)()
 
 
 def _exit(status: int) -> NoReturn:

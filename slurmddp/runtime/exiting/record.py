@@ -23,12 +23,6 @@ def write_event(rank: Rank, event: RankEvent) -> None:
         events.append(rank.run_dir, author, event)
 
 
-def write_begin(rank: Rank) -> None:
-    """Write the file by which rank 0 shows that all ranks have met."""
-    if rank.run_dir and rank.is_main:
-        rank.run_dir.rank_begin(rank.job, rank.attempt, rank.rank).touch(mode=0o600)
-
-
 def write_end(rank: Rank, verdict: Verdict) -> None:
     """Write this rank's exit record, `0 done` or `<status> rank <r> on <host>: <reason>`, and rank 0's event.
 

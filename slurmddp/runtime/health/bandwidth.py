@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from slurmddp.runs.findings import Finding
-from slurmddp.runtime.health.store_channel import StoreChannel
+from slurmddp.runtime.health.network import StoreChannel
 from slurmddp.runtime.launch.rank import Rank
 
 SLOW_RANK: Final = 1.5
@@ -37,7 +37,7 @@ def measure(rank: Rank, channel: StoreChannel, device: torch.device) -> list[Fin
         return list(judge_products(computed))
     elements = 2**26 if device.type == "cuda" else 2**20  # 256 MiB between GPUs, 4 MiB between CPUs
     buffer = torch.ones(elements, device=device)
-    all_reduce_s = _fastest_s(lambda: dist.all_reduce(buffer), device)
+    all_reduce_s = min(_seconds(lambda: dist.all_reduce(buffer), device) for _ in range(_REPEATS))
     links = chain.from_iterable(channel.gather("links", _time_links(rank, buffer, device)))
     if not rank.is_main:
         return []
@@ -58,10 +58,6 @@ def _time_product(device: torch.device) -> float:
     return fastest_s
 
 
-def _fastest_s(work: Callable[[], object], device: torch.device) -> float:
-    return min(_seconds(work, device) for _ in range(_REPEATS))
-
-
 def _seconds(work: Callable[[], object], device: torch.device) -> float:
     """Return how long some work takes until the device has finished it."""
     synchronize = torch.cuda.synchronize if device.type == "cuda" else torch.cpu.synchronize
@@ -80,7 +76,8 @@ def _time_links(rank: Rank, buffer: torch.Tensor, device: torch.device) -> list[
         own = next((link for link in links if rank.local_rank == 0 and rank.node_rank in link), None)
         if own:
             first, second = (node * rank.local_world_size for node in own)
-            seconds = _fastest_s(partial(_exchange, buffer, second if rank.rank == first else first), device)
+            exchange = partial(_exchange, buffer, second if rank.rank == first else first)
+            seconds = min(_seconds(exchange, device) for _ in range(_REPEATS))
             measured += [(first, second, seconds)] if rank.rank == first else []
     return measured
 

@@ -1,5 +1,6 @@
 """Facts that a rank gathers about itself and its node before COMMAND. Fast: no import of torch, no CUDA, no network."""
 
+import ctypes
 import errno
 import functools
 import hashlib
@@ -15,7 +16,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, Self
 
-from slurmddp.runtime.health.gpus import list_uuids, select_visible
 from slurmddp.runtime.launch.addresses import FALLBACKS
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.slurm.values import parse_number
@@ -24,6 +24,10 @@ from slurmddp.version import __version__
 SHM: Final = Path("/dev/shm")  # noqa: S108 - only its size is read
 MISSING: Final = "missing"
 """The digest of a script that is not there."""
+HIDDEN: Final = ("", "-1", "NoDevFiles")
+"""Values of CUDA_VISIBLE_DEVICES that hide all GPUs."""
+_UUID_BYTES: Final = 96
+"""NVML_DEVICE_UUID_V2_BUFFER_SIZE of nvml.h."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +92,22 @@ def gather_facts(rank: Rank, words: Sequence[str], environment: Mapping[str, str
 
 
 def _measure(rank: Rank, words: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
-    script = script_in(words)
+    script = words[0] if words and not words[0].startswith("-") else ""  # else a module, executable or bundled task
+    # The one task a node of fork and torchrun has the CPUs of all its ranks.
+    ranks_of_task = rank.local_world_size if rank.launcher in ("fork", "torchrun") else 1
+    cpus_of_task, cpus_given = (
+        parse_number(environment.get(name, "")) or 0 for name in ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE")
+    )
+    cpus_of_machine = os.cpu_count() or 0
+    # `resolve_head` has replaced the first node's name by an address; it is not looked up again.
+    first = rank.hosts[0] if rank.hosts and rank.node_rank and not rank.local_rank else ""
+    is_replaced = first != rank.master_addr and rank.master_addr in map(environment.get, FALLBACKS)
+    folder_error = ""
+    if rank.local_rank == 0 and rank.run_dir:
+        try:
+            rank.run_dir.node_mark(rank.job, rank.attempt, rank.node_rank).touch(mode=0o600)
+        except OSError as error:
+            folder_error = errno.errorcode.get(error.errno or 0, str(error))
     return {
         "versions": versions(),
         "script": script,
@@ -96,45 +115,31 @@ def _measure(rank: Rank, words: Sequence[str], environment: Mapping[str, str]) -
         "gpus": select_visible(list_uuids(), environment.get("CUDA_VISIBLE_DEVICES")),
         "gpus_asked": "SLURM_GPUS_ON_NODE" in environment,
         "cpus": sorted(os.sched_getaffinity(0)),
-        "cpus_wanted": _cpus_wanted(rank, environment),
-        "cpus_of_node": _cpus_of_node(environment),
+        "cpus_wanted": cpus_of_task // ranks_of_task,
+        "cpus_of_node": cpus_of_machine if cpus_given <= cpus_of_machine else 0,
         "shm_mb": shutil.disk_usage(SHM).total // 2**20 if SHM.is_dir() else 0,
-        "folder_error": write_mark(rank) if rank.local_rank == 0 else "",
-        "head": _unresolved_head(rank, environment),
+        "folder_error": folder_error,
+        "head": first if is_replaced else "",
     }
-
-
-def _unresolved_head(rank: Rank, environment: Mapping[str, str]) -> str:
-    """Return the first node's name if `resolve_head` replaced it by an address; does not look it up again."""
-    if rank.local_rank or not rank.node_rank or not rank.hosts:
-        return ""
-    replaced = rank.master_addr != rank.hosts[0] and rank.master_addr in map(environment.get, FALLBACKS)
-    return rank.hosts[0] if replaced else ""
 
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Return the versions that must be the same on all ranks; of torch that of the loaded module."""
-    found = {"python": platform.python_version(), "slurmddp": __version__, "torch": _torch_version()}
+    """Return the versions that must be the same on all ranks.
+
+    Of torch that of the loaded module; if the installed package differs from it, both.
+    """
     torch = sys.modules.get("torch")
-    if torch and torch.version.cuda and hasattr(torch._C, "_nccl_version"):  # noqa: SLF001 - a build without NCCL lacks it
-        found["NCCL"] = ".".join(map(str, importlib.import_module("torch.cuda.nccl").version()))
-    return found
-
-
-def _torch_version() -> str:
-    """Return torch's version; if the installed package differs from the loaded module, both."""
     try:
         package = str(metadata.version("torch"))
     except metadata.PackageNotFoundError:
         package = "no package"
-    loaded = str(getattr(sys.modules.get("torch"), "__version__", package))
-    return package if loaded.partition("+")[0] == package.partition("+")[0] else f"{loaded} (package: {package})"
-
-
-def script_in(words: Sequence[str]) -> str:
-    """Return the script in COMMAND's words; empty for a module, an executable, or the bundled worker."""
-    return words[0] if words and not words[0].startswith("-") else ""
+    loaded = str(getattr(torch, "__version__", package))
+    named = package if loaded.partition("+")[0] == package.partition("+")[0] else f"{loaded} (package: {package})"
+    found = {"python": platform.python_version(), "slurmddp": __version__, "torch": named}
+    if torch and torch.version.cuda and hasattr(torch._C, "_nccl_version"):  # noqa: SLF001 - a build without NCCL lacks it
+        found["NCCL"] = ".".join(map(str, importlib.import_module("torch.cuda.nccl").version()))
+    return found
 
 
 def digest(path: str) -> str:
@@ -148,23 +153,50 @@ def digest(path: str) -> str:
         return ""
 
 
-def write_mark(rank: Rank) -> str:
-    """Write this node's mark into the folder of the attempt; return the name of the error, empty if there was none."""
-    if rank.run_dir is None:
-        return ""
+def select_visible(present: list[str], wanted: str | None) -> list[str]:
+    """Return the GPUs of `present` that CUDA_VISIBLE_DEVICES (`wanted`) leaves visible, in its order.
+
+    Words are numbers or the beginnings of UUIDs; the first that names no GPU ends the list (CUDA C++ Programming Guide,
+    CUDA Environment Variables). Without known GPUs, return the words themselves.
+    """
+    if wanted is None:
+        return present
+    if wanted in HIDDEN:
+        return []
+    words = [word.strip() for word in wanted.split(",")]
+    if not present:
+        return words
+    found: list[str] = []
+    for word in words:
+        if word.isdecimal():
+            named = present[int(word) : int(word) + 1]
+        else:
+            named = [word] if word.startswith("MIG-") else [uuid for uuid in present if word and uuid.startswith(word)]
+        if not named:
+            break
+        found.append(named[0])
+    return found
+
+
+def list_uuids() -> list[str]:
+    """Return the UUIDs of the GPUs that this process may open, by NVIDIA's management library; empty without a driver.
+
+    A CUDA context would cost seconds and memory, and the program could no longer change CUDA_VISIBLE_DEVICES.
+    """
     try:
-        rank.run_dir.node_mark(rank.job, rank.attempt, rank.node_rank).touch(mode=0o600)
-    except OSError as error:
-        return errno.errorcode.get(error.errno or 0, str(error))
-    return ""
-
-
-def _cpus_wanted(rank: Rank, environment: Mapping[str, str]) -> int:
-    """Return the CPUs asked for a rank; the one task a node of fork and torchrun has the CPUs of all its ranks."""
-    ranks_of_task = rank.local_world_size if rank.launcher in ("fork", "torchrun") else 1
-    return (parse_number(environment.get("SLURM_CPUS_PER_TASK", "")) or 0) // ranks_of_task
-
-
-def _cpus_of_node(environment: Mapping[str, str]) -> int:
-    real = os.cpu_count() or 0
-    return real if (parse_number(environment.get("SLURM_CPUS_ON_NODE", "")) or 0) <= real else 0
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return []
+    if nvml.nvmlInit_v2() != 0:
+        return []
+    count, device, text = ctypes.c_uint(), ctypes.c_void_p(), ctypes.create_string_buffer(_UUID_BYTES)
+    found: list[str] = []
+    try:
+        nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
+        for index in range(count.value):
+            if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) == 0:
+                nvml.nvmlDeviceGetUUID(device, text, _UUID_BYTES)
+                found.append(text.value.decode())
+    finally:
+        nvml.nvmlShutdown()
+    return found

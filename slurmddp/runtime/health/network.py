@@ -1,14 +1,16 @@
 """Checks that the nodes of a job resolve and reach each other, share the run's folder, and have the same time.
 
-One more: that a tracker's server can be reached.
+One more: that a tracker's server can be reached. The ranks talk through a store, so that no collective can hang.
 """
 
+import json
 import os
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from importlib.util import find_spec
 from itertools import chain
@@ -16,13 +18,17 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from torch._C._distributed_c10d import FileStore, HashStore, PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
+
 from slurmddp.runs.findings import Finding
 from slurmddp.runs.layout import RunDir
 from slurmddp.runtime.health.rules import judge_clocks, name_finding
-from slurmddp.runtime.health.store_channel import StoreChannel
 from slurmddp.runtime.launch.addresses import resolve, source_address
 from slurmddp.runtime.launch.rank import Rank
 
+ANSWER_LIMIT: Final = timedelta(seconds=60)
+"""For a rank to answer; the slowest check, by a rank that cannot reach its peers, takes half of it."""
 CONNECT_LIMIT_S: Final = 3.0
 SHARED_LIMIT_S: Final = 10.0
 """For a file of one node to be seen by another; NFS caches attributes for a minute at most."""
@@ -38,9 +44,54 @@ Seen = tuple[str, str, float | None]
 """The node that reads, the one that has written, and after how many seconds its file was seen; None when it was not."""
 
 
+class StoreChannel:
+    """One rank's access to the values of all ranks."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._rank = rank
+        store: Store = HashStore()
+        if rank.init_file and rank.world_size > 1:
+            store = FileStore(str(rank.init_file), rank.world_size)
+        elif rank.world_size > 1:  # the store of the ranks' own rendezvous, as torch finds it
+            store = PrefixStore("check", next(rendezvous("env://", timeout=ANSWER_LIMIT))[0])
+        self._store = store
+        self._store.set_timeout(ANSWER_LIMIT)
+        self.group_store = PrefixStore("group", self._store)
+        """For the group that the ranks form."""
+
+    def gather(self, topic: str, value: Any) -> list[Any]:
+        """Send a value that JSON can hold; return the values that are not None on rank 0, nothing on the others.
+
+        A topic is used once.
+        """
+        self._store.set(f"{topic}/{self._rank.rank}", json.dumps(value))
+        if not self._rank.is_main:
+            return []
+        values = (self._receive(f"{topic}/{number}") for number in range(self._rank.world_size))
+        return [value for value in values if value is not None]
+
+    def broadcast(self, topic: str, value: Any = None) -> Any:
+        """Return rank 0's value on all ranks."""
+        if self._rank.is_main:
+            self._store.set(topic, json.dumps(value))
+        return self._receive(topic)
+
+    def share(self, topic: str, value: Any = None) -> list[Any]:
+        """Return on all ranks what `gather` returns on rank 0, when all ranks have called this."""
+        return list(self.broadcast(f"{topic}/all", self.gather(topic, value)))
+
+    def _receive(self, topic: str) -> Any:
+        return json.loads(self._store.get(topic))
+
+
 def check_ports(rank: Rank, channel: StoreChannel) -> list[Finding]:
     """Let each node listen at a port near the job's, and all others connect to it; rank 0 returns what failed."""
-    listener = _listen(rank) if rank.local_rank == 0 else None
+    listener = None
+    if rank.local_rank == 0:  # the kernel accepts as many connections as the backlog holds
+        for port in (*range(rank.master_port + 2, rank.master_port + 2 + _PORTS), 0):
+            with suppress(OSError):
+                listener = socket.create_server(("", port), backlog=4096)
+                break
     another = next((host for host in reversed(rank.hosts) if host != rank.host), rank.master_addr)
     own = source_address(rank.master_addr if rank.node_rank else another) or ""
     nodes = channel.share("listens", [rank.host, own, listener.getsockname()[1]] if listener else None)
@@ -51,14 +102,6 @@ def check_ports(rank: Rank, channel: StoreChannel) -> list[Finding]:
     if listener:
         listener.close()
     return list(judge_ports(list(chain.from_iterable(answers))))
-
-
-def _listen(rank: Rank) -> socket.socket:
-    """Return a listening socket; the kernel accepts as many connections as its backlog holds."""
-    for port in range(rank.master_port + 2, rank.master_port + 2 + _PORTS):
-        with suppress(OSError):
-            return socket.create_server(("", port), backlog=4096)
-    return socket.create_server(("", 0), backlog=4096)
 
 
 def _reach(host: str, node: tuple[str, str, int]) -> Tried:

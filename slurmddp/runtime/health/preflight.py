@@ -13,7 +13,7 @@ from slurmddp.runs.training_events import Found
 from slurmddp.runtime.exiting.record import write_event
 from slurmddp.runtime.health.facts import Facts, gather_facts
 from slurmddp.runtime.health.rules import failed_check, judge, judge_clocks, judge_marks
-from slurmddp.runtime.launch.output import print_line
+from slurmddp.runtime.launch.process import print_line
 from slurmddp.runtime.launch.rank import Rank
 
 SEEN_LIMIT_S: Final = 0.5
@@ -31,7 +31,10 @@ class Preflight:
     def judge(self, texts: Iterable[str]) -> RankError | None:
         """Report all findings in rank 0's output and as events; return the error of what certainly breaks the job."""
         findings = list(self._find(texts))
-        self._remove_marks()
+        for facts in self._ranks:
+            if self._rank.run_dir and facts.is_leader and not facts.folder_error:
+                with suppress(OSError):
+                    self._rank.run_dir.node_mark(self._rank.job, self._rank.attempt, facts.node_rank).unlink()
         self._report(findings)
         broken = next((finding for finding in findings if finding.level == "error"), None)
         return RankError(f"{broken.line}; --no-preflight starts the job all the same") if broken else None
@@ -67,11 +70,3 @@ class Preflight:
                 return False
             time.sleep(0.02)
         return True
-
-    def _remove_marks(self) -> None:
-        if self._rank.run_dir:
-            for facts in self._ranks:
-                if facts.is_leader and not facts.folder_error:
-                    path = self._rank.run_dir.node_mark(self._rank.job, self._rank.attempt, facts.node_rank)
-                    with suppress(OSError):
-                        path.unlink()

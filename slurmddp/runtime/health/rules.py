@@ -22,17 +22,12 @@ _warning = partial(Finding, level="warning")
 
 def judge(ranks: All) -> Iterator[Finding]:
     """Yield the findings of all rules about the ranks of a job."""
-    yield from _failures(ranks)
+    for members in _groups(ranks, lambda facts: f"{facts.host} {facts.failure}").values():
+        if members[0].failure:  # one warning for each node and reason
+            yield failed_check(members[0].failure, members[0].host, members[0].rank if len(members) == 1 else None)
     ranks = [facts for facts in ranks if not facts.failure]
-    if not ranks:
-        return
-    yield from _folder(ranks)
-    yield from _names(ranks)
-    yield from _versions(ranks)
-    yield from _script(ranks)
-    yield from _gpus(ranks)
-    yield from _affinity(ranks)
-    yield from _shared_memory(ranks)
+    for rule in (_folder, _names, _versions, _script, _gpus, _affinity, _shared_memory) if ranks else ():
+        yield from rule(ranks)
 
 
 def judge_marks(ranks: All, seen: Callable[[int], bool]) -> Iterator[Finding]:
@@ -73,13 +68,6 @@ def name_finding(host: str, name: str, what: str) -> Finding:
     return _warning(check="names", host=host, what=what, why=why, advice=advice)
 
 
-def _failures(ranks: All) -> Iterator[Finding]:
-    """Yield one warning for each node and reason."""
-    for members in _groups(ranks, lambda facts: f"{facts.host} {facts.failure}").values():
-        if members[0].failure:
-            yield failed_check(members[0].failure, members[0].host, members[0].rank if len(members) == 1 else None)
-
-
 def _folder(ranks: All) -> Iterator[Finding]:
     for facts in ranks:
         if facts.folder_error:
@@ -98,6 +86,15 @@ def _names(ranks: All) -> Iterator[Finding]:
         if facts.head:
             what = f"the name of the first node, {facts.head}, does not resolve, or only to {facts.host} itself"
             yield name_finding(facts.host, facts.head, what)
+
+
+def _shared_memory(ranks: All) -> Iterator[Finding]:
+    for facts in ranks:
+        if facts.is_leader and facts.shm_mb < LEAST_SHM_MB:
+            what = f"{SHM} has {facts.shm_mb} MB"
+            why = "workers of a DataLoader pass batches through it, and die of `Bus error` when it is full"
+            advice = "use num_workers=0, or start the container with a larger one (--shm-size)"
+            yield _warning(check="shm", host=facts.host, what=what, why=why, advice=advice)
 
 
 def _versions(ranks: All) -> Iterator[Finding]:
@@ -169,15 +166,6 @@ def _affinity(ranks: All) -> Iterator[Finding]:
                 "and SLURM_CPU_BIND to Slurm"
             )
             yield _warning(check="affinity", host=host, what=what, why=why, advice=advice)
-
-
-def _shared_memory(ranks: All) -> Iterator[Finding]:
-    for facts in ranks:
-        if facts.is_leader and facts.shm_mb < LEAST_SHM_MB:
-            what = f"{SHM} has {facts.shm_mb} MB"
-            why = "workers of a DataLoader pass batches through it, and die of `Bus error` when it is full"
-            advice = "use num_workers=0, or start the container with a larger one (--shm-size)"
-            yield _warning(check="shm", host=facts.host, what=what, why=why, advice=advice)
 
 
 def _groups(ranks: All, key: Callable[[Facts], str]) -> dict[str, list[Facts]]:

@@ -5,6 +5,7 @@ import ipaddress
 import socket
 import struct
 from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import suppress
 
 from slurmddp import variables
 from slurmddp.errors import PeerError
@@ -63,17 +64,12 @@ def resolve(name: str) -> list[str]:
 
 def is_local(name: str) -> bool:
     """Return whether a name's address belongs to this host: only then can a socket be bound to it."""
-    return any(map(_can_bind, resolve(name)))
-
-
-def _can_bind(address: str) -> bool:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
+    for address in resolve(name):
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.bind((address, 0))
-    except OSError:
-        return False
-    return True
+            return True
+    return False
 
 
 def _is_loopback(address: str) -> bool:
@@ -101,9 +97,6 @@ def source_address(target: str) -> str | None:
 def _interfaces() -> Iterator[tuple[str, str]]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
-            request = struct.pack("256s", name.encode()[:15])
-            try:
-                answer = fcntl.ioctl(probe, SIOCGIFADDR, request)
-            except OSError:
-                continue
-            yield name, socket.inet_ntoa(answer[20:24])
+            with suppress(OSError):
+                answer = fcntl.ioctl(probe, SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                yield name, socket.inet_ntoa(answer[20:24])

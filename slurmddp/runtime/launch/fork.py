@@ -30,8 +30,7 @@ from slurmddp import exit_codes, variables  # noqa: E402
 from slurmddp.errors import RankError  # noqa: E402
 from slurmddp.runtime.exiting.process_exit import freeze_imports  # noqa: E402
 from slurmddp.runtime.health.facts import versions  # noqa: E402
-from slurmddp.runtime.launch.child_process import die_with_parent, redirect_output  # noqa: E402
-from slurmddp.runtime.launch.output import print_line  # noqa: E402
+from slurmddp.runtime.launch.process import die_with_parent, print_line, redirect_output  # noqa: E402
 from slurmddp.runtime.launch.rank import Rank, read_rank, step_variables  # noqa: E402
 
 BLOCKED_DURING_FORKS = {signal.SIGTERM, signal.SIGINT}
@@ -72,7 +71,7 @@ def main(words: list[str]) -> int:
             _become_rank(node, local_rank, count, parent, cpus[local_rank], command)
             return exit_codes.FAILED
         children[pid] = node.node_rank * count + local_rank
-    status = _Supervisor(children).wait()
+    status = _supervise(children)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)  # to finalize torch's modules takes a second in which the job's grace time passes
@@ -90,12 +89,6 @@ def split_cpus(cpus: list[int], count: int) -> list[list[int]]:
     """Return each rank's CPUs: equal parts of the node's, or all of them if there are fewer than ranks."""
     size = len(cpus) // count
     return [cpus[index * size : (index + 1) * size] or cpus for index in range(count)]
-
-
-def rank_variables(node: Rank, local_rank: int, count: int) -> dict[str, str]:
-    """Return the variables of one of a node's `count` ranks."""
-    rank = node.node_rank * count + local_rank
-    return {variables.STARTED_BY: "fork", **step_variables(rank, local_rank, node.world_size * count, count)}
 
 
 def _node() -> Rank:
@@ -134,13 +127,15 @@ def _become_rank(node: Rank, local_rank: int, count: int, parent: int, cpus: lis
     """Turn this forked process into a rank, and run `slurmddp.worker`."""
     die_with_parent(parent)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGCHLD, signal.SIGCONT})
-    os.environ.update(rank_variables(node, local_rank, count))
+    rank = node.node_rank * count + local_rank
+    names = step_variables(rank, local_rank, node.world_size * count, count)
+    os.environ.update({variables.STARTED_BY: "fork", **names})
     os.sched_setaffinity(0, cpus)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     if node.run_dir:
-        redirect_output(node.run_dir.rank_log(node.job, node.attempt, node.node_rank * count + local_rank))
+        redirect_output(node.run_dir.rank_log(node.job, node.attempt, rank))
     importlib.import_module("numpy").random.seed()  # from the system, as in a new interpreter
     if "OMP_NUM_THREADS" not in os.environ:
         importlib.import_module("torch").set_num_threads(len(cpus))
@@ -148,45 +143,31 @@ def _become_rank(node: Rank, local_rank: int, count: int, parent: int, cpus: lis
     runpy.run_module("slurmddp.worker", run_name="__main__")
 
 
-class _Supervisor:
-    """Waits for the ranks, forwards signals to them, and ends the others when one fails."""
+def _supervise(children: dict[int, int]) -> int:
+    """Wait for all ranks, by process id, and forward signals to them; end the others when one fails.
 
-    def __init__(self, children: dict[int, int]) -> None:
-        self._children = children
-        self._status = exit_codes.DONE
-        self._kill_at: float | None = None
-
-    def wait(self) -> int:
-        """Wait for all ranks; return the status of the first that failed, 128 + n for signal n."""
-        while self._children:
-            limit_s = max(0.0, self._kill_at - time.monotonic()) if self._kill_at else FOREVER_S
-            info = signal.sigtimedwait(FORWARDED | {signal.SIGCHLD}, limit_s)
-            if info is None and self._kill_at:
-                self._kill_at = None
-                self._send(signal.SIGKILL)
-            elif info and info.si_signo == signal.SIGCHLD:
-                self._reap()
-            elif info:
-                self._send(info.si_signo)
-        return self._status
-
-    def _send(self, number: int) -> None:
-        for pid in self._children:
+    Returns the status of the first that failed, 128 + n for signal n.
+    """
+    status: int = exit_codes.DONE
+    kill_at: float | None = None
+    while children:
+        limit_s = max(0.0, kill_at - time.monotonic()) if kill_at else FOREVER_S
+        info = signal.sigtimedwait(FORWARDED | {signal.SIGCHLD}, limit_s)
+        number = info.si_signo if info else 0
+        if info is None and kill_at:
+            number, kill_at = signal.SIGKILL, None
+        elif number == signal.SIGCHLD:
+            number = 0
+            while children and (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                pid, code = ended[0], os.waitstatus_to_exitcode(ended[1])
+                rank = children.pop(pid)
+                if code and not status:
+                    status = 128 - code if code < 0 else code
+                    print_line(f"rank {rank} (pid {pid}) ended with status {status}; stopping the others")
+                    number, kill_at = signal.SIGTERM, time.monotonic() + GRACE_S
+        for pid in children if number else ():
             os.kill(pid, number)
-
-    def _reap(self) -> None:
-        while self._children:
-            pid, wait_status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                return
-            rank = self._children.pop(pid)
-            code = os.waitstatus_to_exitcode(wait_status)
-            status = 128 - code if code < 0 else code
-            if status and not self._status:
-                print_line(f"rank {rank} (pid {pid}) ended with status {status}; stopping the others")
-                self._status = status
-                self._kill_at = time.monotonic() + GRACE_S
-                self._send(signal.SIGTERM)
+    return status
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ SLURM_PROCID of their agent.
 import re
 import socket
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -59,6 +59,8 @@ class Rank:
     """Whether torchrun's agent, not rank 0, holds the store."""
     agent_in_step: bool = False
     """Whether torchrun's agent is a task of the job's own step."""
+    secret: str = field(default="", repr=False)
+    """What the processes of this attempt alone know; empty where they were started by other means."""
     init_file: Path | None = None
     """The file store by which the ranks form their group; None if they use a port of the head."""
     restarts: int = 0
@@ -68,8 +70,12 @@ class Rank:
 
     def __post_init__(self) -> None:
         """Refuse numbers that contradict each other."""
-        _check_below("rank", self.rank, "world size", self.world_size)
-        _check_below("local rank", self.local_rank, "local world size", self.local_world_size)
+        for what, value, limit in (
+            ("rank", self.rank, self.world_size),
+            ("local rank", self.local_rank, self.local_world_size),
+        ):
+            if not 0 <= value < limit:
+                raise RankError(f"{what} {value} is not below the {what.replace('rank', 'world size')} {limit}")
         if self.local_world_size > self.world_size:
             raise RankError(f"local world size {self.local_world_size} is more than the world size {self.world_size}")
 
@@ -124,6 +130,14 @@ def read_rank(environment: Environment) -> Rank:
             free_port = str(listener.getsockname()[1])
         environment = {**environment, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port}
     port = _port(environment, "MASTER_PORT")
+    init_file = environment.get(variables.RENDEZVOUS_FILE)
+    if init_file and not init_file.startswith("file:///"):
+        raise RankError(f"SLURMDDP_RENDEZVOUS_FILE={init_file!r} is not file:// and an absolute path")
+    last = environment.get(variables.ATTEMPT, "0").rpartition(".")[2]
+    if launcher == "torchrun":
+        last = str(_number(environment, "TORCHELASTIC_RESTART_COUNT", default=0))
+    elif not last.isdecimal():
+        raise RankError(f"SLURMDDP_ATTEMPT={environment[variables.ATTEMPT]!r} does not end in a number")
     in_own_step = launcher == "torchrun" and _in_own_step(environment)
     agent_store = launcher == "torchrun" and environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     own_port = variables.STORE_PORT in environment
@@ -142,15 +156,20 @@ def read_rank(environment: Environment) -> Rank:
         store_port=_port(environment, variables.STORE_PORT) if own_port else port + (not agent_store),
         agent_store=agent_store and not own_port,
         agent_in_step=in_own_step,
-        init_file=_init_file(environment),
-        restarts=_restarts(environment, launcher),
+        secret=environment.get(variables.SECRET, ""),
+        init_file=Path(init_file.removeprefix("file://")) if init_file else None,
+        restarts=int(last),
         stop_at=_number(environment, variables.STOP_AT) if environment.get(variables.STOP_AT) else None,
     )
 
 
 def export(rank: Rank, environment: MutableMapping[str, str]) -> None:
     """Set the variables of torch and of torchrun's scripts, and unset those of other launchers."""
-    for name in _leaked(rank.launcher, environment):
+    torchrun = r"TORCHELASTIC_|TORCH_NCCL_ASYNC_ERROR_HANDLING$|ROLE_(RANK|WORLD_SIZE|NAME)$|GROUP_(RANK|WORLD_SIZE)$"
+    slurm = r"SLURM_(PROCID|LOCALID|NODEID|NTASKS|NPROCS|STEP_ID|STEPID|STEP_NUM_TASKS)$"
+    others = {"torchrun": f"{slurm}|{MPI_PREFIX}", "mpi": f"{slurm}|{torchrun}"}
+    leaked = others.get(rank.launcher, f"{torchrun}|{MPI_PREFIX}")  # they could mislead the user's program
+    for name in [name for name in environment if re.match(leaked, name)]:
         del environment[name]
     environment.update(_torch_names(rank))
     if rank.agent_in_step:
@@ -195,30 +214,19 @@ def _torch_names(rank: Rank) -> dict[str, str]:
     }
 
 
-def _leaked(launcher: Launcher, environment: Environment) -> list[str]:
-    """Return the variables of other launchers, which could mislead the user's program."""
-    torchrun = r"TORCHELASTIC_|TORCH_NCCL_ASYNC_ERROR_HANDLING$|ROLE_(RANK|WORLD_SIZE|NAME)$|GROUP_(RANK|WORLD_SIZE)$"
-    slurm = r"SLURM_(PROCID|LOCALID|NODEID|NTASKS|NPROCS|STEP_ID|STEPID|STEP_NUM_TASKS)$"
-    others = {"torchrun": f"{slurm}|{MPI_PREFIX}", "mpi": f"{slurm}|{torchrun}"}.get(
-        launcher, f"{torchrun}|{MPI_PREFIX}"
-    )
-    return [name for name in environment if re.match(others, name)]
-
-
 def _launcher(environment: Environment) -> Launcher:
+    """Return the launcher that the batch script names; without a name, the one whose variables are there."""
     named = environment.get(variables.STARTED_BY)
-    if named is None:
-        return _guess_launcher(environment)
-    if found := next((launcher for launcher in _READERS if launcher == named), None):
-        return found
-    raise RankError(f"SLURMDDP_STARTED_BY={named!r} is none of {', '.join(_READERS)}")
-
-
-def _guess_launcher(environment: Environment) -> Launcher:
+    if named is not None:
+        if found := next((launcher for launcher in _READERS if launcher == named), None):
+            return found
+        raise RankError(f"SLURMDDP_STARTED_BY={named!r} is none of {', '.join(_READERS)}")
     if all(name in environment for name in TORCHRUN_NAMES):
         return "torchrun"
     if _step(environment):
-        return "single" if _is_alone(environment) else "srun"
+        tasks = environment.get("SLURM_STEP_NUM_TASKS", environment.get("SLURM_NTASKS"))
+        is_alone = tasks == "1" and "MASTER_ADDR" not in environment  # as of `srun -n1` typed in a shell
+        return "single" if is_alone else "srun"
     if MPI_PREFIX + "RANK" in environment:
         return "mpi"
     if "SLURM_JOB_ID" in environment and environment.get("SLURM_NTASKS", "1") != "1":
@@ -231,12 +239,6 @@ def _guess_launcher(environment: Environment) -> Launcher:
 
 def _step(environment: Environment) -> str | None:
     return environment.get("SLURM_STEP_ID", environment.get("SLURM_STEPID"))
-
-
-def _is_alone(environment: Environment) -> bool:
-    """Return whether this is a step of one task without a head, as of `srun -n1` typed in a shell."""
-    tasks = environment.get("SLURM_STEP_NUM_TASKS", environment.get("SLURM_NTASKS"))
-    return tasks == "1" and "MASTER_ADDR" not in environment
 
 
 def _read_task(environment: Environment) -> dict[str, int]:
@@ -267,10 +269,8 @@ def _read_torchrun(environment: Environment) -> dict[str, int]:
 
 def _read_by_blocks(environment: Environment, prefix: str = MPI_PREFIX, size: str = "SIZE") -> dict[str, int]:
     """Return what torchrun and mpirun name alike, for ranks that come node by node."""
-    rank, local_world_size = (
-        _number(environment, prefix + "RANK"),
-        _number(environment, f"{prefix}LOCAL_{size}", least=1),
-    )
+    rank = _number(environment, prefix + "RANK")
+    local_world_size = _number(environment, f"{prefix}LOCAL_{size}", least=1)
     return {
         "rank": rank,
         "local_rank": _number(environment, prefix + "LOCAL_RANK"),
@@ -286,26 +286,13 @@ def _in_own_step(environment: Environment) -> bool:
     return _step(environment) is not None and JobRef.parse(environment.get(variables.JOB_ID, "")).array_id in jobs
 
 
-def _read_single(_: Environment) -> dict[str, int]:
-    return {"rank": 0, "local_rank": 0, "world_size": 1, "local_world_size": 1, "node_rank": 0}
-
-
 _READERS: dict[Launcher, Callable[[Environment], dict[str, int]]] = {
     "srun": _read_task,
     "fork": _read_task,
     "torchrun": _read_torchrun,
     "mpi": _read_by_blocks,
-    "single": _read_single,
+    "single": lambda _: {"rank": 0, "local_rank": 0, "world_size": 1, "local_world_size": 1, "node_rank": 0},
 }
-
-
-def _restarts(environment: Environment, launcher: Launcher) -> int:
-    if launcher == "torchrun":
-        return _number(environment, "TORCHELASTIC_RESTART_COUNT", default=0)
-    last = environment.get(variables.ATTEMPT, "0").rpartition(".")[2]
-    if not last.isdecimal():
-        raise RankError(f"SLURMDDP_ATTEMPT={environment[variables.ATTEMPT]!r} does not end in a number")
-    return int(last)
 
 
 def _tasks_of_node(environment: Environment, node: int, world_size: int) -> int:
@@ -341,15 +328,6 @@ def _number(environment: Environment, name: str, *, default: int | None = None, 
     return int(raw)
 
 
-def _init_file(environment: Environment) -> Path | None:
-    method = environment.get(variables.RENDEZVOUS_FILE)
-    if not method:
-        return None
-    if not method.startswith("file:///"):
-        raise RankError(f"SLURMDDP_RENDEZVOUS_FILE={method!r} is not file:// and an absolute path")
-    return Path(method.removeprefix("file://"))
-
-
 def _port(environment: Environment, name: str) -> int:
     if name not in environment:
         raise RankError(f"{name} is not set; {PORT_LINE}")
@@ -364,8 +342,3 @@ def _text(environment: Environment, name: str, *, wanted: bool) -> str:
     if wanted and not value:
         raise RankError(f"{name} is not set; the batch script exports it before srun")
     return value
-
-
-def _check_below(what: str, value: int, limit_name: str, limit: int) -> None:
-    if not 0 <= value < limit:
-        raise RankError(f"{what} {value} is not below the {limit_name} {limit}")

@@ -19,12 +19,11 @@ import sys  # noqa: E402 - the same
 import threading  # noqa: E402 - the same
 import time  # noqa: E402 - the same
 from pathlib import Path  # noqa: E402 - the same
-from typing import Any  # noqa: E402 - the same
 
 from slurmddp import exit_codes  # noqa: E402 - the same
 from slurmddp.errors import PeerError  # noqa: E402 - the same
 from slurmddp.runtime.launch.addresses import resolve_head  # noqa: E402 - the same
-from slurmddp.runtime.launch.child_process import signal_at_parent_death  # noqa: E402 - the same
+from slurmddp.runtime.launch.process import signal_at_parent_death  # noqa: E402 - the same
 from slurmddp.runtime.launch.rank import place_of_node  # noqa: E402 - the same
 
 RANKS_LIMIT_S = 10.0
@@ -55,7 +54,9 @@ def main(words: list[str]) -> None:
     except PeerError as error:
         sys.exit(f"Error: {error}")
     except ChildFailedError as error:
-        sys.exit(_describe_first_failure(error))
+        rank, failure = error.get_first_failure()  # ranks by torchrun's own numbers
+        how = f"was killed by {failure.signal_name()}" if failure.exitcode < 0 else f"ended with {failure.exitcode}"
+        sys.exit(f"torchrun: rank {rank} (pid {failure.pid}) {how}, the first to fail")
 
 
 def _make_reachable(word: str) -> str:
@@ -66,13 +67,6 @@ def _make_reachable(word: str) -> str:
     name, _, port = endpoint.rpartition(":")
     host = os.environ.get("SLURMD_NODENAME", "this node")
     return f"{option}{equals}{resolve_head(name, os.environ, node_rank=place_of_node(os.environ), host=host)}:{port}"
-
-
-def _describe_first_failure(error: Any) -> str:
-    """Return which rank failed first, and how; ranks by torchrun's own numbers."""
-    rank, failure = error.get_first_failure()
-    how = f"was killed by {failure.signal_name()}" if failure.exitcode < 0 else f"ended with {failure.exitcode}"
-    return f"torchrun: rank {rank} (pid {failure.pid}) {how}, the first to fail"
 
 
 def _forward_signals() -> None:

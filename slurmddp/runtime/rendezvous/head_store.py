@@ -1,15 +1,18 @@
 """The key-value store of the rendezvous: a TCPStore that rank 0 holds on the head node, or a shared file.
 
-The ranks share it until they end: by it they confirm a stop request, and their ends.
+The ranks share it until they end: by it they confirm a stop request, and their ends, and rank 0 says when a store that
+the program opens for its own process groups listens.
 """
 
 import contextlib
 import ctypes
 import json
+import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from typing import Any, Final
 
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore, PrefixStore, Store, TCPStore
@@ -19,6 +22,9 @@ from slurmddp.errors import PeerError, RankError
 from slurmddp.runtime import patches
 from slurmddp.runtime.launch.addresses import is_local, resolve
 from slurmddp.runtime.launch.rank import Rank
+from slurmddp.runtime.rendezvous.sealed_store import SealedStore
+
+SharedStore = Store | SealedStore
 
 ANSWER_LIMIT_S = 10.0
 """How long a store that accepted the connection may take to answer."""
@@ -26,7 +32,10 @@ END_LIMIT_S = 60.0
 """How long rank 0, which holds the store, waits for the others when it has ended."""
 MARGIN_S = 1.0
 """The other ranks wait for rank 0 this much longer than rank 0 waits for them."""
-
+_SHORTEST_PAUSE_S: Final = 0.01
+_LONGEST_PAUSE_S: Final = 0.5
+_PROBE_S: Final = 5.0
+"""Between two tries to connect, for a store that a process without this module opened."""
 
 _RESOLVER = patches.find(patches.RESOLVER)
 
@@ -34,7 +43,7 @@ _RESOLVER = patches.find(patches.RESOLVER)
 class Rendezvous:
     """The ranks that have met, and the store that they share until they end."""
 
-    def __init__(self, rank: Rank, store: Store, ranks: dict[str, str]) -> None:
+    def __init__(self, rank: Rank, store: SharedStore, ranks: dict[str, str]) -> None:
         self._rank, self._store = rank, store
         self.ranks_by_host = ranks
         """As `claims.ranks_by_host` returns them; known to rank 0 alone."""
@@ -59,41 +68,38 @@ class Rendezvous:
     def confirm_stop(self, limit_s: float) -> list[int]:
         """Report that this rank was asked to stop; return the ranks that did not report it within `limit_s` seconds.
 
-        Rank 0 waits for all reports and publishes which are missing; if rank 0 does not answer, it is the missing one.
+        Rank 0 waits for all reports, publishes which are missing, and returns when the others have read it; if rank 0
+        does not answer, it is the missing one.
         Called by the signal thread, over a connection of its own, because the main thread may be using the store.
         """
         rank = self._rank
+        silent: list[int]
         try:
             store = reconnect(rank, limit_s)
             store.set(f"noticed/{rank.rank}", "yes")
             if rank.is_main:
-                return _publish_silent_ranks(rank, store, limit_s)
+                reports = {number: f"noticed/{number}" for number in range(rank.world_size)}
+                in_time = wait_for_keys(store, [*reports.values()], limit_s)
+                silent = [] if in_time else [number for number, key in reports.items() if not store.check([key])]
+                store.set("silent", json.dumps(silent))
+                readers = [f"told/{number}" for number in range(1, rank.world_size) if number not in silent]
+                wait_for_keys(store, readers, MARGIN_S)
+                return silent
             if not wait_for_keys(store, ["silent"], limit_s + MARGIN_S):
                 return [0]
-            silent: list[int] = json.loads(store.get("silent"))
+            silent = json.loads(store.get("silent"))
             store.set(f"told/{rank.rank}", "yes")
         except (PeerError, RuntimeError):
             return [0]
         return silent
 
 
-def _publish_silent_ranks(rank: Rank, store: Store, limit_s: float) -> list[int]:
-    """As rank 0: publish the ranks that did not report in time; return them when the others have read it."""
-    reports = {number: f"noticed/{number}" for number in range(rank.world_size)}
-    in_time = wait_for_keys(store, [*reports.values()], limit_s)
-    silent = [] if in_time else [number for number, key in reports.items() if not store.check([key])]
-    store.set("silent", json.dumps(silent))
-    readers = [f"told/{number}" for number in range(1, rank.world_size) if number not in silent]
-    wait_for_keys(store, readers, MARGIN_S)
-    return silent
-
-
-def open_store(rank: Rank, limit_s: float) -> tuple[Store, bool]:
+def open_store(rank: Rank, limit_s: float) -> tuple[SharedStore, bool]:
     """Return the store, and whether this process judges the claims.
 
     Raises RankError when rank 0 is not on the head, PeerError when there is no store of this job within `limit_s`.
     """
-    store: Store | None
+    store: Store | None = None
     judges = rank.is_main
     if rank.identity_file:
         store = FileStore(str(rank.identity_file))
@@ -106,26 +112,32 @@ def open_store(rank: Rank, limit_s: float) -> tuple[Store, bool]:
         try:
             store = _create_store(rank, is_server=True)
         except OSError:
-            store, judges = None, False  # the port is taken: by a second rank 0, or by another program
-    else:
-        store = None
-    store = _prefix(rank, store or _connect(rank, limit_s))
-    _check_owner(rank, store, judges=judges)
-    return store, judges
+            judges = False  # the port is taken: by a second rank 0, or by another program
+    if store is None:
+        _await_listener(rank, limit_s)
+        # TCPStore alone would retry after whole seconds with a page of warnings. It would also wait forever for an
+        # answer from a listener that is no store; a thread bounds that wait.
+        try:
+            store = run_in_background(lambda: _create_store(rank, is_server=False)).result(ANSWER_LIMIT_S)
+        except (RuntimeError, TimeoutError) as error:  # of torch's errors, the distributed ones are RuntimeErrors
+            raise _foreign_program(rank) from error
+    sealed = _seal(rank, store)
+    _check_owner(rank, sealed, judges=judges)
+    return sealed, judges
 
 
-def reconnect(rank: Rank, limit_s: float = ANSWER_LIMIT_S) -> Store:
+def reconnect(rank: Rank, limit_s: float = ANSWER_LIMIT_S) -> SharedStore:
     """Return the store over a new connection; one that was idle for days may be lost.
 
     Raises PeerError when nothing listens at its port within `limit_s` seconds. Starts no thread.
     """
     if rank.identity_file:
-        return _prefix(rank, FileStore(str(rank.identity_file)))
+        return _seal(rank, FileStore(str(rank.identity_file)))
     _await_listener(rank, limit_s)
-    return _prefix(rank, _create_store(rank, is_server=False))
+    return _seal(rank, _create_store(rank, is_server=False))
 
 
-def wait_for_keys(store: Store, keys: list[str], limit_s: float) -> bool:
+def wait_for_keys(store: SharedStore, keys: list[str], limit_s: float) -> bool:
     """Wait until all keys are set; return whether they were in time."""
     if not keys:
         return True
@@ -147,9 +159,13 @@ def lost_connection_as(message: str) -> Iterator[None]:
         raise PeerError(message) from error
 
 
-def _prefix(rank: Rank, store: Store) -> Store:
-    """Return our part of a store; the store of torchrun's agent outlives a restart of the ranks."""
-    return PrefixStore(f"slurmddp/{rank.restarts if rank.agent_store else 0}", store)
+def _seal(rank: Rank, store: Store) -> SharedStore:
+    """Return our part of a store; the store of torchrun's agent outlives a restart of the ranks.
+
+    Without a secret, as where torchrun was started by hand, it is open to every program that reaches it.
+    """
+    part = f"slurmddp/{rank.restarts if rank.agent_store else 0}"
+    return SealedStore(store, part, rank.secret) if rank.secret else PrefixStore(part, store)
 
 
 def _create_store(rank: Rank, *, is_server: bool) -> Store:
@@ -176,19 +192,6 @@ def listen(head: str, port: int) -> int:
     both = any(":" in address and not address.startswith("::ffff:") for address in resolve(head))
     family = socket.AF_INET6 if both else socket.AF_INET
     return socket.create_server(("", port), family=family, backlog=4096, dualstack_ipv6=both).detach()
-
-
-def _connect(rank: Rank, limit_s: float) -> Store:
-    """Open the head's store as soon as its port accepts connections.
-
-    TCPStore alone would retry after whole seconds with a page of warnings. It would also wait forever for an answer
-    from a listener that is no store; a thread bounds that wait.
-    """
-    _await_listener(rank, limit_s)
-    try:
-        return run_in_background(lambda: _create_store(rank, is_server=False)).result(ANSWER_LIMIT_S)
-    except (RuntimeError, TimeoutError) as error:  # of torch's errors, the distributed ones are RuntimeErrors
-        raise _foreign_program(rank) from error
 
 
 @contextlib.contextmanager
@@ -221,13 +224,18 @@ def _await_listener(rank: Rank, limit_s: float) -> None:
             socket.create_connection((rank.master_addr, rank.store_port), timeout=2).close()
         except OSError as error:
             if time.monotonic() > deadline:
-                raise _unreachable(rank, limit_s, error) from error
+                addresses = resolve(rank.master_addr)
+                name = f"the name resolves to {addresses[0]}" if addresses else "the name does not resolve"
+                raise PeerError(
+                    f"rank {rank.rank} on {rank.host} reached no rank 0 at {rank.master_addr} port {rank.store_port} "
+                    f"within {limit_s:g} s: {name}; {error}"
+                ) from error
             time.sleep(0.05)
         else:
             return
 
 
-def _check_owner(rank: Rank, store: Store, *, judges: bool) -> None:
+def _check_owner(rank: Rank, store: SharedStore, *, judges: bool) -> None:
     """Refuse the store of another job: ports are random, and two jobs can get the same one."""
     ours = f"job {rank.job} attempt {rank.attempt}"
     if judges:
@@ -241,16 +249,55 @@ def _check_owner(rank: Rank, store: Store, *, judges: bool) -> None:
         raise PeerError(f"port {rank.store_port} on {rank.master_addr} is taken by {theirs}")
 
 
-def _unreachable(rank: Rank, limit_s: float, error: OSError) -> PeerError:
-    addresses = resolve(rank.master_addr)
-    name = f"the name resolves to {addresses[0]}" if addresses else "the name does not resolve"
-    return PeerError(
-        f"rank {rank.rank} on {rank.host} reached no rank 0 at {rank.master_addr} port {rank.store_port} within "
-        f"{limit_s:g} s: {name}; {error}"
-    )
-
-
 def _foreign_program(rank: Rank) -> PeerError:
     return PeerError(
         f"port {rank.store_port} on {rank.master_addr} is taken by a program that is not rank 0 of this job"
     )
+
+
+def announce_program_stores(rank: Rank, store: SharedStore) -> None:
+    """Let rank 0 say in the store of the rendezvous when a store of the program listens; the other ranks wait for it.
+
+    torch's client that is refused waits 0.25 to 0.75 s before it tries again, and longer each time (torch 2.13,
+    ExponentialBackoffWithJitter). All ranks leave the rendezvous at the same time: most of them would be too early.
+    Raises PeerError in the program when rank 0 is lost meanwhile.
+    """
+    if rank.agent_store:
+        return
+    pid = os.getpid()
+
+    def prepare(options: dict[str, Any]) -> None:
+        port = options["port"]
+        if not port or os.getpid() != pid:  # the child of a fork would share the connection
+            return
+        if options["is_master"]:
+            with contextlib.suppress(OSError):  # a second store at this port shares the server of the first
+                options["master_listen_fd"] = listen(rank.master_addr, port)
+            store.set(f"listening/{port}", "yes")
+        else:
+            with lost_connection_as(f"rank 0 on {rank.master_addr} left before its store listened at port {port}"):
+                options["timeout"] -= _await_store(store, options["host_name"], port, options["timeout"])
+
+    def wrap(create: Callable[..., Store]) -> Callable[..., Store]:
+        def create_store(**options: Any) -> Store:
+            prepare(options)
+            return create(**options)
+
+        return create_store
+
+    patches.replace(patches.PROGRAM_STORE, wrap)
+
+
+def _await_store(store: SharedStore, host: str, port: int, limit: timedelta) -> timedelta:
+    """Wait until a store listens, for half the limit at most; return how long it took."""
+    began = probed_at = time.monotonic()
+    pause = _SHORTEST_PAUSE_S
+    while not store.check([f"listening/{port}"]) and (now := time.monotonic()) - began < limit.total_seconds() / 2:
+        if now - probed_at > _PROBE_S:
+            with contextlib.suppress(OSError):
+                socket.create_connection((host, port), timeout=2).close()
+                break
+            probed_at = now
+        time.sleep(pause)
+        pause = min(1.5 * pause, _LONGEST_PAUSE_S)
+    return timedelta(seconds=time.monotonic() - began)

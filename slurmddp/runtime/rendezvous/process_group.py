@@ -15,8 +15,8 @@ from torch.distributed import distributed_c10d
 
 from slurmddp.errors import RankError
 from slurmddp.runtime import patches
-from slurmddp.runtime.health.gpus import HIDDEN
-from slurmddp.runtime.launch.output import print_line
+from slurmddp.runtime.health.facts import HIDDEN
+from slurmddp.runtime.launch.process import print_line
 from slurmddp.runtime.launch.rank import Rank
 
 FORM_LIMIT = timedelta(seconds=60)
@@ -42,7 +42,17 @@ def choose_device(
     if requested == "cpu":
         return torch.device("cpu")
     if torch.cuda.is_available():
-        _check_count(torch.cuda.device_count(), rank, environment)
+        visible, given = torch.cuda.device_count(), environment.get("SLURM_GPUS_ON_NODE", "")
+        if given.isdecimal() and visible > int(given):
+            raise RankError(
+                f"{visible} GPUs are visible on {rank.host}, but Slurm gave this job SLURM_GPUS_ON_NODE={given}; "
+                "leave CUDA_VISIBLE_DEVICES to Slurm"
+            )
+        if visible < rank.local_world_size:
+            raise RankError(
+                f"{rank.local_world_size} ranks on {rank.host} see {visible} GPU{'s' if visible > 1 else ''}; "
+                f"ask for --gpus-per-node {rank.local_world_size}, not for GPUs per task"
+            )
         device = torch.device("cuda", rank.local_rank)
         torch.cuda.set_device(device)
         return device
@@ -76,20 +86,6 @@ def _driver_sign() -> str | None:
         ctypes.CDLL("libcuda.so.1")
         return "libcuda.so.1"
     return None
-
-
-def _check_count(visible: int, rank: Rank, environment: Mapping[str, str]) -> None:
-    given = environment.get("SLURM_GPUS_ON_NODE", "")
-    if given.isdecimal() and visible > int(given):
-        raise RankError(
-            f"{visible} GPUs are visible on {rank.host}, but Slurm gave this job SLURM_GPUS_ON_NODE={given}; "
-            "leave CUDA_VISIBLE_DEVICES to Slurm"
-        )
-    if visible < rank.local_world_size:
-        raise RankError(
-            f"{rank.local_world_size} ranks on {rank.host} see {visible} GPU{'s' if visible > 1 else ''}; "
-            f"ask for --gpus-per-node {rank.local_world_size}, not for GPUs per task"
-        )
 
 
 def form_group(rank: Rank, device: torch.device) -> None:

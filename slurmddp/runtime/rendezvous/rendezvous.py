@@ -11,10 +11,9 @@ import json
 import os
 import re
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Final
-
-from torch._C._distributed_c10d import Store
 
 from slurmddp.errors import PeerError, RankError
 from slurmddp.runs.history import read_newest
@@ -22,8 +21,14 @@ from slurmddp.runtime.health.preflight import Preflight
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rendezvous import head_store
 from slurmddp.runtime.rendezvous.claims import Claim, Claims, ranks_by_host, refusal_of
-from slurmddp.runtime.rendezvous.head_store import Rendezvous, lost_connection_as, open_store, wait_for_keys
-from slurmddp.runtime.rendezvous.program_store import announce_program_stores
+from slurmddp.runtime.rendezvous.head_store import (
+    Rendezvous,
+    SharedStore,
+    announce_program_stores,
+    lost_connection_as,
+    open_store,
+    wait_for_keys,
+)
 
 ARRIVAL_LIMIT_S = 60.0
 """How long rank 0 waits for the next of the others, and they for it; longer where the start was slow."""
@@ -60,23 +65,29 @@ def meet(rank: Rank, limit_s: float = ARRIVAL_LIMIT_S, preflight: Preflight | No
     sequence = store.add("arrivals", 1)
     facts = preflight.facts if preflight else ""
     store.set(f"arrival/{sequence}", json.dumps({"claim": asdict(claim), "facts": facts}))
-    ranks = {}
+    arrived = []
     if judges:
-        ranks = ranks_by_host(_judge(rank, store, sequence, limit_s, preflight))
+        arrived = _judge(rank, store, sequence, limit_s, preflight)
     else:
         _await_verdict(rank, claim, store, sequence, limit_s)
     announce_program_stores(rank, store)
-    return Rendezvous(rank, store, ranks)
+    return Rendezvous(rank, store, ranks_by_host(arrived))
 
 
-def _judge(rank: Rank, store: Store, sequence: int, limit_s: float, preflight: Preflight | None) -> list[Claim]:
+def _judge(rank: Rank, store: SharedStore, sequence: int, limit_s: float, preflight: Preflight | None) -> list[Claim]:
     """As rank 0: collect the claims, publish the verdict, and return the claims."""
     claims = Claims()
     error = _collect(rank, store, claims, limit_s)
     if preflight and error is None:
         error = preflight.judge(claims.facts)
     published_at = time.time()
-    _publish(store, claims.arrived, error)
+    store.set("accepted", json.dumps([asdict(claim) for claim in claims.arrived]))
+    verdict = {
+        "error": str(error) if error else "",
+        "retry": isinstance(error, PeerError),
+        "arrivals": len(claims.arrived),
+    }
+    store.set("verdict", json.dumps(verdict))
     count = store.add("arrivals", 0) if error else rank.world_size
     heard_keys = {number: f"heard/{number}" for number in range(1, count + 1) if number != sequence}
     all_heard = wait_for_keys(store, [*heard_keys.values()], head_store.ANSWER_LIMIT_S)
@@ -89,40 +100,29 @@ def _judge(rank: Rank, store: Store, sequence: int, limit_s: float, preflight: P
     return claims.arrived
 
 
-def _collect(rank: Rank, store: Store, claims: Claims, limit_s: float) -> RankError | None:
+def _collect(rank: Rank, store: SharedStore, claims: Claims, limit_s: float) -> RankError | None:
     """Read the claims of all ranks as they arrive; return the first error."""
     deadline = time.monotonic() + limit_s
     while len(claims.arrived) < rank.world_size:
         first = len(claims.arrived) + 1
         if not _await_arrival(rank, store, f"arrival/{first}", deadline):
-            return _missing_ranks(rank, claims.arrived, limit_s)
-        for claim in _read_arrivals(store, first, rank.world_size):
+            unstarted, reason = _find_unstarted_ranks(rank)
+            if unstarted:
+                return PeerError(f"{rank.list_ranks(unstarted)} could not be started; srun says: {reason}")
+            missing = sorted(set(range(rank.world_size)) - {claim.rank for claim in claims.arrived})
+            return PeerError(f"{rank.list_ranks(missing)} did not arrive within {limit_s:g} s")
+        # All that have arrived, or the first alone while one of them is not set. A request for many is as quick as one,
+        # which takes long while hundreds of ranks start on a node.
+        arrivals = min(store.add("arrivals", 0), rank.world_size)
+        keys = [f"arrival/{number}" for number in range(first, arrivals + 1)]
+        for claim in store.multi_get(keys if store.check(keys) else keys[:1]):
             if error := claims.read(json.loads(claim)):
                 return error
         deadline = time.monotonic() + limit_s
     return None
 
 
-def _read_arrivals(store: Store, first: int, last: int) -> list[bytes]:
-    """Return the claims between two numbers: all that have arrived, or the first alone while one of them is not set.
-
-    A request for many is as quick as one, which takes long while hundreds of ranks start on a node.
-    """
-    keys = [f"arrival/{number}" for number in range(first, min(store.add("arrivals", 0), last) + 1)]
-    return store.multi_get(keys if store.check(keys) else keys[:1])
-
-
-def _publish(store: Store, claims: list[Claim], error: RankError | None) -> None:
-    store.set("accepted", json.dumps([asdict(claim) for claim in claims]))
-    verdict = {
-        "error": str(error) if error else "",
-        "retry": isinstance(error, PeerError),
-        "arrivals": len(claims),
-    }
-    store.set("verdict", json.dumps(verdict))
-
-
-def _await_arrival(rank: Rank, store: Store, key: str, deadline: float) -> bool:
+def _await_arrival(rank: Rank, store: SharedStore, key: str, deadline: float) -> bool:
     """Wait until a key is set; return False at the monotonic deadline, or when srun could not start a rank.
 
     Polls, because TCPStore writes warnings when a wait ends without the key.
@@ -140,15 +140,7 @@ def _await_arrival(rank: Rank, store: Store, key: str, deadline: float) -> bool:
     return True
 
 
-def _missing_ranks(rank: Rank, claims: list[Claim], limit_s: float) -> PeerError:
-    unstarted, reason = _find_unstarted_ranks(rank)
-    if unstarted:
-        return PeerError(f"{rank.list_ranks(unstarted)} could not be started; srun says: {reason}")
-    missing = sorted(set(range(rank.world_size)) - {claim.rank for claim in claims})
-    return PeerError(f"{rank.list_ranks(missing)} did not arrive within {limit_s:g} s")
-
-
-def _await_verdict(rank: Rank, claim: Claim, store: Store, sequence: int, limit_s: float) -> None:
+def _await_verdict(rank: Rank, claim: Claim, store: SharedStore, sequence: int, limit_s: float) -> None:
     """As another rank than 0: wait for the verdict, and check that it accepts this claim."""
     limit_s += head_store.ANSWER_LIMIT_S
     with lost_connection_as(f"rank 0 on {rank.master_addr} left before all ranks had met"):
@@ -170,24 +162,17 @@ def _find_unstarted_ranks(rank: Rank) -> tuple[list[int], str]:
     srun of Slurm 22.05 starts the other ranks all the same, for example when a node cannot open the output files of its
     ranks; they would wait for these.
     """
-    log = _read_log_of_attempt(rank) if rank.under_srun else ""
-    failed = [(int(task), reason) for task, reason in _LAUNCH_FAILED.findall(log)]
+    if rank.run_dir is None or not rank.under_srun:
+        return [], ""
+    own = read_newest(rank.run_dir).of_job(rank.job).all("attempt_start")
+    offset = next((event.count("log_offset") for event in reversed(own) if event.attempt == rank.attempt), None)
+    text = b""
+    with suppress(OSError):
+        if offset is not None:  # the log of this attempt begins there
+            with rank.run_dir.batch_log(rank.job).open("rb") as log:
+                log.seek(max(offset, log.seek(0, os.SEEK_END) - _READ_BYTES))
+                text = log.read()
+    failed = [(int(task), reason) for task, reason in _LAUNCH_FAILED.findall(text.decode("utf-8", "replace"))]
     ranks_per_task = 1 if rank.launcher == "srun" else rank.local_world_size
     ranks = [task * ranks_per_task + number for task, _ in failed for number in range(ranks_per_task)]
     return ranks, failed[0][1] if failed else ""
-
-
-def _read_log_of_attempt(rank: Rank) -> str:
-    """Return the log from the offset that the supervisor's event of this attempt gives."""
-    if rank.run_dir is None:
-        return ""
-    own = read_newest(rank.run_dir).of_job(rank.job).all("attempt_start")
-    offset = next((event.count("log_offset") for event in reversed(own) if event.attempt == rank.attempt), None)
-    if offset is None:
-        return ""
-    try:
-        with rank.run_dir.batch_log(rank.job).open("rb") as log:
-            log.seek(max(offset, log.seek(0, os.SEEK_END) - _READ_BYTES))
-            return log.read().decode("utf-8", "replace")
-    except OSError:
-        return ""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from slurmddp.runtime import patches
-from slurmddp.runtime.launch.child_process import LIBC
+from slurmddp.runtime.launch.process import LIBC
 from slurmddp.runtime.stopping.signals import SIGNALS
 
 SERVICES: Final = frozenset({"wandb-core"})

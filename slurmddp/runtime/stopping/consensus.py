@@ -38,21 +38,50 @@ class Decision(NamedTuple):
 NOTHING = Decision(stop=False, save=False)
 
 
-class Consensus:
-    """The rounds of one training. All ranks call `poll` after the same steps."""
+class LoopStop:
+    """The stop of one training loop, of `Checkpointer` or of a framework's Trainer; all ranks call the same methods."""
 
-    def __init__(self, group: dist.ProcessGroup | None, measure: Callable[[], int] = lambda: 0) -> None:
-        """`group` is a gloo group, None where this process is alone; `measure` is called once a round."""
-        self._group = group
-        self._measure = measure
+    def __init__(self, stopping: Stopping) -> None:
+        self.stopping = stopping
+        self.step = 0
+        """Optimizer steps finished."""
+        self._is_on = False
+        self._progress = Progress()
+        self._group: dist.ProcessGroup | None = None
         self._work: dist.Work | None = None
         self._sent = torch.zeros(0, dtype=torch.int64)
-        self._steps = 0
-        self._round = 1
-        self._began = time.monotonic()
 
-    def poll(self, *, stop: bool, save: bool) -> Decision:
-        """Submit what this rank wants, and return what was decided; raise torch's error when a peer is lost."""
+    def begin(
+        self,
+        step: int,
+        *,
+        world_size: int = 1,
+        group: dist.ProcessGroup | None = None,
+        measure: Callable[[], int] = lambda: 0,
+        **hooks: Any,
+    ) -> None:
+        """Answer stop requests from now on by a step that all ranks agree on; `hooks` are those of the phase.
+
+        They agree by `group`, a gloo group, or by a new one of `world_size` ranks. `measure` is called once a round.
+        """
+        record_mlflow_run(self.stopping.rank)
+        self._group, self._measure = group or form_control_group(world_size), measure
+        self.step, self._progress, self._is_on = step, Progress(), True
+        self._work, self._steps, self._round, self._began = None, 0, 1, time.monotonic()
+        self.stopping.enter(Phase.LOOP, progress=self._progress, **hooks)
+
+    def poll(self, step: int, *, save: bool = False) -> Decision:
+        """Count a finished step; return what all ranks do after it. A batch without a step decides nothing.
+
+        Submits what this rank wants; raises torch's error when a peer is lost.
+        """
+        if not self._is_on or step == self.step:
+            return NOTHING
+        now = time.monotonic()
+        self._progress.longest_s = max(self._progress.longest_s, now - self._progress.finished_at)
+        self._progress.finished_at = now
+        self.step = step
+        stop = self.stopping.signals.stop_requested
         if self._group is None:
             return Decision(stop, save)
         self._steps += 1
@@ -62,10 +91,11 @@ class Consensus:
         self._submit(stop=stop, save=save and not decided.save)
         return decided
 
-    def conclude(self, *, stop: bool) -> bool:
-        """Run the last round of a training: wait for it, and return whether any rank wants to stop now."""
-        if self._group is None:
-            return stop
+    def conclude(self) -> bool:
+        """Run the last round: wait for the other ranks, and return whether all stop after the last step."""
+        stop = self.stopping.signals.stop_requested
+        if not self._is_on or self._group is None:
+            return self._is_on and stop
         decided = self._collect()
         self._submit(stop=stop or decided.stop, save=False)
         return self._collect().stop
@@ -88,51 +118,10 @@ class Consensus:
         self._work = dist.all_reduce(self._sent, dist.ReduceOp.MAX, self._group, async_op=True)
         self._steps, self._began = 0, now
 
-
-class LoopStop:
-    """The stop of one training loop, of `Checkpointer` or of a framework's Trainer."""
-
-    def __init__(self, stopping: Stopping) -> None:
-        self.stopping = stopping
-        self.step = 0
-        """Optimizer steps finished."""
-        self._consensus: Consensus | None = None
-        self._progress = Progress()
-
-    def begin(
-        self,
-        step: int,
-        *,
-        world_size: int = 1,
-        group: dist.ProcessGroup | None = None,
-        measure: Callable[[], int] = lambda: 0,
-        **hooks: Any,
-    ) -> None:
-        """Answer stop requests from now on by a step that all ranks agree on; `hooks` are those of the phase.
-
-        They agree by `group`, or by a new one of `world_size` ranks.
-        """
-        record_mlflow_run(self.stopping.rank)
-        self._consensus = Consensus(group or form_control_group(world_size), measure)
-        self.step, self._progress = step, Progress()
-        self.stopping.enter(Phase.LOOP, progress=self._progress, **hooks)
-
-    def poll(self, step: int, *, save: bool = False) -> Decision:
-        """Count a finished step; return what all ranks do after it. A batch without a step decides nothing."""
-        if self._consensus is None or step == self.step:
-            return NOTHING
-        self._progress.finish_step()
-        self.step = step
-        return self._consensus.poll(stop=self.stopping.signals.stop_requested, save=save)
-
-    def conclude(self) -> bool:
-        """Return whether all ranks stop after the last step; each rank waits for the others."""
-        return self._consensus is not None and self._consensus.conclude(stop=self.stopping.signals.stop_requested)
-
     def end(self, phase: Phase = Phase.SCRIPT, **hooks: Any) -> None:
         """Leave the loop: the script goes on, or an exception does."""
-        if self._consensus:
-            self._consensus = None
+        if self._is_on:
+            self._is_on = False
             self.stopping.enter(phase, **hooks)
 
     def check_owner(self) -> None:

@@ -41,7 +41,6 @@ class Phase(enum.Enum):
     EXIT = enum.auto()  # the rank is ending: a stop request means nothing
 
 
-LOOP_PHASES: Final = frozenset({Phase.LOOP, Phase.LEFT_LOOP})
 ENDING_PHASES: Final = frozenset({Phase.RENDEZVOUS, Phase.SCRIPT})
 """A stop request in these always ends the process; a failure that it meets meanwhile is a consequence."""
 
@@ -106,15 +105,6 @@ def decide(known: Known) -> Action:
     return _POLICIES[known.phase](known)
 
 
-def _go_on(_: Known) -> Action:
-    return "go on"
-
-
-def _leave_rendezvous(known: Known) -> Action:
-    reason = f"stop signal received ({known.cause}) before the ranks had met: there was nothing to save"
-    return Leave(Verdict(exit_codes.RETRYABLE, reason))
-
-
 def _end_script(known: Known, limit_s: float = 0.0) -> Action:
     if known.silent is None:
         return "confirm"
@@ -125,10 +115,6 @@ def _end_script(known: Known, limit_s: float = 0.0) -> Action:
     if limit_s and not known.waits:
         return Wait(limit_s)
     return Leave(Verdict(exit_codes.STOPPED, f"{_received(known)}; {known.saved}"), record=known.rank.is_main)
-
-
-def _end_left_loop(known: Known) -> Action:
-    return _end_script(known, LEFT_LIMIT_S)
 
 
 def _await_loop(known: Known) -> Action:
@@ -162,15 +148,16 @@ def _end_call(known: Known) -> Action:
     return Leave(_lost_peers(known, known.silent)) if known.silent else "save call"
 
 
+_NOT_MET = "stop signal received ({}) before the ranks had met: there was nothing to save"
 _POLICIES: Final[dict[Phase, Callable[[Known], Action]]] = {
-    Phase.START: _go_on,
-    Phase.RENDEZVOUS: _leave_rendezvous,
+    Phase.START: lambda _: "go on",
+    Phase.RENDEZVOUS: lambda known: Leave(Verdict(exit_codes.RETRYABLE, _NOT_MET.format(known.cause))),
     Phase.SCRIPT: _end_script,
     Phase.EXECUTABLE: lambda _: "answer executable",
     Phase.LOOP: _await_loop,
-    Phase.LEFT_LOOP: _end_left_loop,
+    Phase.LEFT_LOOP: lambda known: _end_script(known, LEFT_LIMIT_S),
     Phase.CALL: _end_call,
-    Phase.EXIT: _go_on,
+    Phase.EXIT: lambda _: "go on",
 }
 
 
@@ -202,4 +189,4 @@ def may_be_consequence(phase: Phase, error: BaseException, verdict: Verdict) -> 
     """Return whether a failure is the program's own, in a loop: after a stop request it is then a consequence of it."""
     failed = verdict.status == exit_codes.FAILED and not isinstance(error, SlurmddpError)
     by_program = isinstance(error, Exception) and (failed or verdict.status == exit_codes.RETRYABLE)
-    return phase in LOOP_PHASES and by_program
+    return phase in (Phase.LOOP, Phase.LEFT_LOOP) and by_program

@@ -81,7 +81,10 @@ class StopSignals:
     def has_come(self) -> bool:
         """Return whether any of the signals has come, also when the signal thread has not seen it yet."""
         deadline = time.monotonic() + UNREAD_LIMIT_S
-        while self._has_unread() and time.monotonic() < deadline:
+        while self._pipe and time.monotonic() < deadline:
+            with self._reading:
+                if not select.select([self._pipe[0]], [], [], 0)[0]:
+                    break
             time.sleep(0.001)
         return self.signal_seen.is_set()
 
@@ -126,26 +129,17 @@ class StopSignals:
                 self.handled_by_program = signal.Signals(signals[-1]).name
             if signals:
                 self.signal_seen.set()
-        if ours and self._program_handles_only_term():
-            self._pass_on_as_term(set(ours))
+        term = signal.getsignal(signal.SIGTERM)
+        if ours and callable(term) and term != self._handle:
+            # The program saves itself at SIGTERM, which then stands for USR1 and USR2 too. It is sent once for each
+            # signal: descriptor and handler may both bring the same one.
+            if not self._passed_on.issuperset(ours):
+                self._passed_on.update(ours)
+                os.kill(os.getpid(), signal.SIGTERM)
             return ""
         if ours:
             return signal.Signals(ours[0]).name
         return CLOCK if self._wait_limit_s() == 0 else ""
-
-    def _has_unread(self) -> bool:
-        with self._reading:
-            return bool(self._pipe and select.select([self._pipe[0]], [], [], 0)[0])
-
-    def _pass_on_as_term(self, numbers: set[int]) -> None:
-        """Send SIGTERM to the program, once for each signal: descriptor and handler may both bring the same one."""
-        if not numbers <= self._passed_on:
-            self._passed_on |= numbers
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    def _program_handles_only_term(self) -> bool:
-        """Return whether the program saves itself at SIGTERM, which then stands for USR1 and USR2 too."""
-        return callable(signal.getsignal(signal.SIGTERM)) and not self._is_ours(signal.SIGTERM)
 
     def _wait_limit_s(self) -> float | None:
         """Return how long to wait for the clock; a program with signal handlers of its own stops by those alone."""

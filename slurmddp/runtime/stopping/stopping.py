@@ -14,7 +14,7 @@ from slurmddp.runs.training_events import Notice
 from slurmddp.runtime.exiting.classify import Verdict
 from slurmddp.runtime.exiting.process_exit import ProcessExit
 from slurmddp.runtime.exiting.record import write_end, write_event
-from slurmddp.runtime.launch.output import print_line
+from slurmddp.runtime.launch.process import print_line
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.stopping import policy
 from slurmddp.runtime.stopping.policy import Known, Leave, Phase, Reason, StopReason, Wait
@@ -42,12 +42,6 @@ class Progress:
         """When the last step was finished; before the first, when the loop began."""
         self.longest_s = 0.0
         """The seconds of the longest step."""
-
-    def finish_step(self) -> None:
-        """Count a finished step."""
-        now = time.monotonic()
-        self.longest_s = max(self.longest_s, now - self.finished_at)
-        self.finished_at = now
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +103,9 @@ class Stopping:
     def _perform(self, action: policy.Action, known: Known) -> Known | None:
         """Do one thing; return what is known then, None when nothing is left to do."""
         if isinstance(action, Wait):
-            return replace(known, waits=known.waits + 1, is_over=self._phase_ends_within(action.limit_s))
+            with self._changed:
+                is_over = self._changed.wait_for(lambda: self._phase is not self._answered_phase, action.limit_s)
+            return replace(known, waits=known.waits + 1, is_over=is_over)
         if isinstance(action, Leave):
             self._leave(action)
         elif action == "confirm":
@@ -136,11 +132,6 @@ class Stopping:
         write_event(self.rank, Notice(cause=cause, reason=found.reason))
         return found
 
-    def _phase_ends_within(self, limit_s: float) -> bool:
-        """Wait until the rank goes on to another phase than the answered one; return whether it did in time."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._phase is not self._answered_phase, limit_s)
-
     def _leave(self, end: Leave) -> None:
         """End the process, unless the rank has gone on to another phase since the request was answered."""
         with self._changed:
@@ -166,7 +157,12 @@ class Stopping:
         if not (policy.may_be_consequence(self._phase, error, verdict) and self.signals.await_stop(SOON_S)):
             return verdict
         of_peer = verdict.status == exit_codes.RETRYABLE and not isinstance(error, OSError) and self.rank.world_size > 1
-        cause = self._find_failed_peer() if of_peer else verdict.reason if self._is_confirmed() else ""
+        if of_peer:
+            cause = self._find_failed_peer()
+        else:
+            with self._changed:  # until it is known whether all ranks were asked to stop
+                self._changed.wait_for(lambda: self._confirmed is not None, policy.CONFIRM_LIMIT_S + ASK_LIMIT_S)
+            cause = verdict.reason if self._confirmed else ""
         if not cause:
             return verdict
         if not (self.rank.is_main or of_peer):
@@ -174,12 +170,6 @@ class Stopping:
                 write_end(self.rank, Verdict(exit_codes.STOPPED, cause))  # for the message of rank 0
         saved = self._hooks.describe_saved()
         return Verdict(exit_codes.STOPPED, f"stop signal received ({self.reason}); {saved} ({cause})")
-
-    def _is_confirmed(self) -> bool:
-        """Return whether all ranks were asked to stop; wait until it is known."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._confirmed is not None, policy.CONFIRM_LIMIT_S + ASK_LIMIT_S)
-        return bool(self._confirmed)
 
     def _find_failed_peer(self) -> str:
         """Return how the first peer failed after the stop request; empty when none says so."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from slurmddp.errors import RankError
 from slurmddp.runs.layout import RunDir
-from slurmddp.runtime.launch.output import print_line
+from slurmddp.runtime.launch.process import print_line
 
 HINT = "--tensorboard needs the package tensorboard, which is not installed; type: pip install 'slurmddp[tensorboard]'"
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from slurmddp.config.worker_options import WorkerOptions
 from slurmddp.errors import RankError
@@ -15,15 +16,21 @@ from slurmddp.runs.files import write_whole
 from slurmddp.runtime.checkpoint.checkpointer import Checkpointer
 from slurmddp.runtime.checkpoint.sampler import Sampler
 from slurmddp.runtime.checkpoint.training_state import full_state_dict, unwrap
-from slurmddp.runtime.launch.output import print_line
+from slurmddp.runtime.launch.process import print_line
 from slurmddp.runtime.session import Session, init
-from slurmddp.worker.bundled.batches import Batch, test_batches, training_batches
 from slurmddp.worker.bundled.metrics import Board, StepMetrics
-from slurmddp.worker.bundled.optimizer import Precision, make_optimizer, scaled_rate, scheduled_rate
-from slurmddp.worker.bundled.parallelize import sync_gradients, wrap
+from slurmddp.worker.bundled.model_setup import (
+    Precision,
+    make_optimizer,
+    scaled_rate,
+    scheduled_rate,
+    sync_gradients,
+    wrap,
+)
 from slurmddp.worker.bundled.tasks import make_task
-from slurmddp.worker.task import Batched, Task
+from slurmddp.worker.task import Batched, Examples, Task
 
+Batch = tuple[Tensor, Tensor]
 TEST_BATCH = 512
 FIRST_LOG_S = 1.0
 """Seconds to the first log line, which shows that the training runs; each later interval is twice as long."""
@@ -96,7 +103,10 @@ class Training:
         sums = []
         for number, ((inputs, targets), weights) in enumerate(zip(batches, self._weights(first, after), strict=False)):
             with sync_gradients(self.model, last=number == len(batches) - 1):
-                losses = self._losses(inputs, targets)
+                with self.precision.forward():
+                    outputs = self.model(self._prepare_inputs(self.task.transform(inputs)))
+                    losses = self.task.losses(outputs, self.precision.cast(targets))
+                self._check_shape("losses()", losses, inputs)
                 shares = torch.full_like(losses, share) if weights is None else weights * torch.full_like(losses, share)
                 torch.autograd.backward(losses, self.precision.scaler.scale(shares))
             sums.append((losses if weights is None else losses * weights).detach().sum())
@@ -109,13 +119,6 @@ class Training:
         if after - first == self.sampler.global_batch:
             return itertools.repeat(None)
         return torch.split((self.sampler.positions(first) < after).to(self.ddp.device), self.options.batch_size)
-
-    def _losses(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        with self.precision.forward():
-            outputs = self.model(self._prepare_inputs(self.task.transform(inputs)))
-            losses = self.task.losses(outputs, self.precision.cast(targets))
-        self._check_shape("losses()", losses, inputs)
-        return losses
 
     def _check_shape(self, what: str, values: object, inputs: Tensor) -> None:
         """Raise RankError unless there is one number for each sample; otherwise the weights would be wrong."""
@@ -187,29 +190,22 @@ def train(options: WorkerOptions) -> None:
 def _print_header(ddp: Session, options: WorkerOptions, task: Task) -> None:
     if not ddp.is_main:
         print_line(f"rank {ddp.rank} of {ddp.world_size} on {ddp.host}, device {ddp.device}")
-    total = _check_all_reduce(ddp)
+    total, wanted = torch.tensor(ddp.rank + 1, device=ddp.device), ddp.world_size * (ddp.world_size + 1) // 2
+    dist.all_reduce(total)
+    if int(total) != wanted:
+        raise RankError(f"the all-reduce of rank + 1 over {ddp.world_size} ranks gave {int(total)}, not {wanted}")
     nodes = f"{ddp.nodes} node{'s' if ddp.nodes > 1 else ''}"
     tests = 0 if task.test is None else len(task.test)
     times = f" x {options.accumulate}" if options.accumulate > 1 else ""
     batch = options.batch_size * options.accumulate * ddp.world_size
     ddp.print(
-        f"world size {ddp.world_size} on {nodes} ({ddp.launcher}), all-reduce of rank + 1: {total}\n"
+        f"world size {ddp.world_size} on {nodes} ({ddp.launcher}), all-reduce of rank + 1: {wanted}\n"
         f"device {ddp.device.type}, backend {dist.get_backend()}, {options.strategy}, {options.precision}\n"
         f"task {options.task}, data {options.source or 'its own'}: {len(task.train)} training samples, "
         f"{tests} test samples, {options.epochs} epochs\n"
         f"global batch {batch} ({options.batch_size}{times} a rank), "
         f"{options.optimizer}, lr {scaled_rate(options, ddp.world_size):g}, seed {options.seed}"
     )
-
-
-def _check_all_reduce(ddp: Session) -> int:
-    """Return the sum of rank + 1 over all ranks; raise RankError when it is wrong."""
-    total = torch.tensor(ddp.rank + 1, device=ddp.device)
-    dist.all_reduce(total)
-    wanted = ddp.world_size * (ddp.world_size + 1) // 2
-    if int(total) != wanted:
-        raise RankError(f"the all-reduce of rank + 1 over {ddp.world_size} ranks gave {int(total)}, not {wanted}")
-    return wanted
 
 
 def _save_model(training: Training) -> None:
@@ -232,13 +228,62 @@ def _save_model(training: Training) -> None:
     ddp.print(f"model saved to {ddp.run_dir.model}")
 
 
-def _on_cpu(value: Tensor) -> Tensor:
-    """Copy a tensor to host memory; a parameter stays one, so that `slurmddp compare` can tell it from a buffer."""
-    plain = value.detach().cpu()
-    return nn.Parameter(plain, value.requires_grad) if isinstance(value, nn.Parameter) else plain
-
-
 def _bytes(state: dict[str, Tensor]) -> bytes:
+    """Save in host memory; a parameter stays one, so that `slurmddp compare` can tell it from a buffer."""
+    plain = {name: value.detach().cpu() for name, value in state.items()}
+    for name, value in state.items():
+        if isinstance(value, nn.Parameter):
+            plain[name] = nn.Parameter(plain[name], value.requires_grad)
     content = io.BytesIO()
-    torch.save({name: _on_cpu(value) for name, value in state.items()}, content)
+    torch.save(plain, content)
     return content.getvalue()
+
+
+def training_batches(
+    examples: Examples, sampler: Sampler, batch_size: int, *, workers: int, device: torch.device
+) -> Iterator[Batch]:
+    """Yield this rank's batches on the device, beginning at the sampler's position, without end.
+
+    A step of the sampler gives `sampler.batch_size / batch_size` of them.
+    """
+    seed = torch.initial_seed() + sampler.consumed  # differs between ranks, and after a resume
+
+    def split_steps() -> Iterator[Tensor]:
+        first = sampler.consumed
+        while True:
+            yield from torch.split(sampler.indices(first), batch_size)
+            first += sampler.global_batch
+
+    return _batches(examples, split_steps(), workers=workers, device=device, seed=seed)
+
+
+def test_batches(
+    examples: Examples, batch_size: int, *, share: tuple[int, int], workers: int, device: torch.device
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield inputs, targets and weights of a rank's share of all samples; `share` is (rank, world size).
+
+    Every rank has the same number of batches of the same size. A sample that only fills a batch has weight 0.
+    """
+    rank, ranks = share
+    positions = torch.arange(rank, -(-len(examples) // ranks) * ranks, ranks)
+    weights = torch.split(positions < len(examples), batch_size)
+    parts = torch.split(positions.clamp(max=len(examples) - 1), batch_size)
+    for (inputs, targets), weight in zip(
+        _batches(examples, iter(parts), workers=workers, device=device), weights, strict=True
+    ):
+        yield inputs, targets, weight.to(device)
+
+
+def _batches(
+    examples: Examples, parts: Iterator[Tensor], *, workers: int, device: torch.device, seed: int = 0
+) -> Iterator[Batch]:
+    if isinstance(examples, Batched):
+        return (examples.batch(part.to(device)) for part in parts)
+    loader: DataLoader[Batch] = DataLoader(
+        examples,  # type: ignore[arg-type]  # torch declares its own class, but accepts any
+        batch_sampler=(part.tolist() for part in parts),
+        num_workers=workers,
+        pin_memory=device.type == "cuda",
+        generator=torch.Generator().manual_seed(seed),  # keeps the rank's default generator unchanged
+    )
+    return ((inputs.to(device, non_blocking=True), targets.to(device, non_blocking=True)) for inputs, targets in loader)

@@ -1,7 +1,9 @@
 """Checkpoints on disk: whatever happens to the newest, the one before it is found."""
 
 import errno
+import hashlib
 import json
+import os
 import re
 import resource
 import shutil
@@ -124,6 +126,93 @@ def test_a_file_that_is_damaged_anywhere_is_seen(two, name, damage):
         check_falls_back(folder, name)
 
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    max_leaves=9,
+)
+WRONG_NAMES = st.sampled_from(["../x", "/dev/zero", "", ".", "..", "a/b", "x\0", "é" * 300])
+
+
+def forge(folder, content) -> None:
+    """Write a manifest whose own checksum is right."""
+    rest = json.dumps(content, indent=1)[1:] + "\n"
+    digest = hashlib.sha256(rest.encode()).hexdigest()
+    (folder / "step-000000200" / "manifest.json").write_text(f'{{\n "checksum": "{digest}",{rest}')
+
+
+@settings(deadline=None, max_examples=300)
+@given(key=st.sampled_from(["format", "step", "identity", "note", "files"]), value=JSON, is_missing=st.booleans())
+def test_a_manifest_with_a_right_checksum_and_wrong_values_is_broken(two, key, value, is_missing):
+    """Five of such manifests ended in a KeyError, an AttributeError or a ValueError."""
+    with copy_of(two) as folder:
+        content = json.loads((folder / "step-000000200" / "manifest.json").read_text())
+        del content["checksum"]
+        assume(type(value) is not type(content[key]) or (key == "files" and value != content[key]) or is_missing)
+        if is_missing:
+            del content[key]
+        else:
+            content[key] = value
+        forge(folder, content)
+        check_falls_back(folder, "manifest.json|is broken")
+
+
+@settings(deadline=None, max_examples=100)
+@given(name=WRONG_NAMES | st.text(max_size=9), file=JSON)
+def test_a_manifest_that_names_what_is_no_file_of_the_checkpoint_is_broken(two, name, file):
+    with copy_of(two) as folder:
+        content = json.loads((folder / "step-000000200" / "manifest.json").read_text())
+        del content["checksum"]
+        content["files"][name] = file if isinstance(file, dict) else {"size": 0, "sha256": "0" * 64}
+        forge(folder, content)
+        check_falls_back(folder, "")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "link", "links", "large"])
+@pytest.mark.parametrize("name", ["manifest.json", "model.pt"])
+def test_what_is_no_regular_file_is_broken_and_read_no_further(two, name, kind, monkeypatch):
+    """A device that never ends kept a rank for ever."""
+    with copy_of(two) as folder:
+        path = folder / "step-000000200" / name
+        content = path.read_bytes()
+        path.unlink()
+        if kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "folder":
+            path.mkdir()
+        elif kind == "large":
+            monkeypatch.setattr(checkpoints, "_LARGEST_MANIFEST", len(content))
+            path.write_bytes(content + b" ")
+        else:
+            (folder / "elsewhere").write_bytes(content)
+            path.symlink_to({"device": "/dev/zero", "link": folder / "elsewhere", "links": path}[kind])
+        said: list[str] = []
+        assert store_in(folder, said).newest().step == 100
+        assert said[0].startswith("checkpoint step-000000200 is broken: ")
+
+
+def test_a_full_disk_is_waited_for_when_a_run_begins(tmp_path, monkeypatch):
+    """It ended the rank with status 77, which is never tried again."""
+    tries, said = [], []
+    write = checkpoints._write
+
+    def fail_twice(path, content):
+        tries.append(path)
+        if len(tries) < 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, content)
+
+    monkeypatch.setattr(checkpoints, "_write", fail_twice)
+    monkeypatch.setattr(checkpoints, "_FULL_PAUSE_S", 0.01)
+    assert re.fullmatch("[0-9a-f]{32}", ensure_identity(tmp_path, said.append))
+    assert len(said) == 2 and "No space left on device; waiting for space" in said[0]
+    monkeypatch.setattr(checkpoints, "_FULL_LIMIT_S", 0.0)
+    tries.clear()
+    (tmp_path / "identity").unlink()
+    with pytest.raises(PeerError, match="No space left on device; make space"):
+        ensure_identity(tmp_path, said.append)
+
+
 def test_every_bit_of_a_manifest_counts(two):
     with copy_of(two) as folder:
         manifest = (folder / "step-000000200" / "manifest.json").read_bytes()
@@ -189,11 +278,11 @@ def test_a_step_that_breaks_twice_is_set_aside_twice(two):
 def test_a_disk_that_cannot_be_asked_breaks_nothing(two, monkeypatch):
     """A stale handle passes; the checkpoint must be there afterwards."""
 
-    def stale(path):
+    def stale(path, *_):
         raise OSError(errno.ESTALE, "Stale file handle", str(path))
 
     with copy_of(two) as folder:
-        monkeypatch.setattr(Path, "read_bytes", stale)
+        monkeypatch.setattr(os, "open", stale)
         with pytest.raises(OSError, match="Stale file handle"):
             store_in(folder).newest()
         monkeypatch.undo()
@@ -446,7 +535,7 @@ for seed in range(20):
     assert durable <= found.step <= durable + 1, (durable, found.step)
     assert store.load(found, "state.pt").tolist() == [found.step] * 3000
     newest = found.step
-store.write(newest + 1, {}, {})
+store.write(newest + 1, {"model.pt": 1}, {})
 print(sorted(path.name for path in store.newest().folder.parent.iterdir()) == [
     "identity", f"step-{newest:09d}", f"step-{newest + 1:09d}"])
 """
@@ -485,19 +574,19 @@ def test_another_rank_that_never_sees_them_says_so(two, lag):
 
 
 def test_a_runs_identity_is_made_once(tmp_path):
-    first = ensure_identity(tmp_path)
+    first = ensure_identity(tmp_path, print)
     assert re.fullmatch("[0-9a-f]{32}", first)
-    assert ensure_identity(tmp_path) == first and [path.name for path in tmp_path.iterdir()] == ["identity"]
+    assert ensure_identity(tmp_path, print) == first and [path.name for path in tmp_path.iterdir()] == ["identity"]
 
 
 def test_two_who_make_an_identity_agree(tmp_path):
     checkpoints._write_once(tmp_path / "identity", "a" * 32)
     checkpoints._write_once(tmp_path / "identity", "b" * 32)
-    assert ensure_identity(tmp_path) == "a" * 32 and [path.name for path in tmp_path.iterdir()] == ["identity"]
+    assert ensure_identity(tmp_path, print) == "a" * 32 and [path.name for path in tmp_path.iterdir()] == ["identity"]
 
 
 @pytest.mark.parametrize("content", ["", "abc", "g" * 32])
 def test_an_identity_that_is_none_is_refused(tmp_path, content):
     (tmp_path / "identity").write_text(content)
     with pytest.raises(RankError, match="not 32 hexadecimal digits; put back the identity that the newest"):
-        ensure_identity(tmp_path)
+        ensure_identity(tmp_path, print)

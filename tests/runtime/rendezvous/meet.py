@@ -15,7 +15,14 @@ from slurmddp.runtime.health.preflight import Preflight
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rendezvous import head_store, rendezvous
 
-DEFAULTS = {"local_world_size": 1, "launcher": "srun", "master_addr": "127.0.0.1", "master_port": 1, "job": "17"}
+DEFAULTS = {
+    "secret": "s",
+    "local_world_size": 1,
+    "launcher": "srun",
+    "master_addr": "127.0.0.1",
+    "master_port": 1,
+    "job": "17",
+}
 
 
 def wait_for_end(pid: int) -> None:

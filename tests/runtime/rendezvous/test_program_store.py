@@ -11,7 +11,7 @@ from torch._C._distributed_c10d import HashStore
 from torch.distributed import rendezvous
 
 from slurmddp.errors import PeerError
-from slurmddp.runtime.rendezvous import program_store
+from slurmddp.runtime.rendezvous import head_store
 
 MODULE = sys.modules[rendezvous.__module__]
 
@@ -32,7 +32,7 @@ def port():
 def announce(monkeypatch, store, made, **rank):
     """Announce over this store; what torch would create is put into `made`."""
     monkeypatch.setitem(vars(MODULE), "TCPStore", lambda **options: made.append(options))
-    program_store.announce_program_stores(make_rank(**{"rank": 1, "world_size": 2, **rank}), store)
+    head_store.announce_program_stores(make_rank(**{"rank": 1, "world_size": 2, **rank}), store)
 
 
 def create(port, rank, timeout_s=60):
@@ -66,7 +66,7 @@ def test_another_rank_waits_for_the_word_of_rank_0(monkeypatch, port):
         if len(asked) == 20:
             store.set(f"listening/{port}", "yes")
 
-    monkeypatch.setattr(program_store.time, "sleep", sleep)
+    monkeypatch.setattr(head_store.time, "sleep", sleep)
     create(port, rank=1)
     assert len(asked) == 20 and asked[0] == 0.01 and max(asked) == 0.5
     assert timedelta(seconds=59) < made[0]["timeout"] <= timedelta(seconds=60)
@@ -75,7 +75,7 @@ def test_another_rank_waits_for_the_word_of_rank_0(monkeypatch, port):
 def test_a_store_of_a_process_that_says_nothing_is_found_by_its_port(monkeypatch, port):
     made = []
     announce(monkeypatch, HashStore(), made)
-    monkeypatch.setattr(program_store, "_PROBE_S", 0)
+    monkeypatch.setattr(head_store, "_PROBE_S", 0)
     create(port, rank=1)
     assert len(made) == 1
 

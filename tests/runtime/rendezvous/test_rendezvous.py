@@ -6,20 +6,25 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
 import pytest
 from preload import Preloaded, clean_environment
-from torch._C._distributed_c10d import HashStore
+from torch._C._distributed_c10d import HashStore, TCPStore
 
+from slurmddp.errors import PeerError
 from slurmddp.runs.events import AttemptStart, Author, append
 from slurmddp.runs.files import read_records
 from slurmddp.runs.layout import RunDir
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rendezvous import head_store, rendezvous
-from slurmddp.runtime.rendezvous.claims import Claim, Claims, find_contradiction
+from slurmddp.runtime.rendezvous.claims import Claim, Claims
+from slurmddp.runtime.rendezvous.sealed_store import SealedStore
 
 
 def free_port() -> int:
@@ -70,8 +75,9 @@ def told(said: list[str]) -> list[str]:
     return [answer for answer in said if not re.match(late, answer)]
 
 
-def test_eight_ranks_meet_and_agree_on_the_end(meet):
-    assert meet(ranks(8))[0] == ["met"] * 8
+@pytest.mark.parametrize("changes", [{}, {"end": False, "stay": 0}])
+def test_eight_ranks_meet_and_agree_on_the_end_or_leave_at_once(meet, changes):
+    assert meet(ranks(8, **changes))[0] == ["met"] * 8
 
 
 class Clock:
@@ -149,23 +155,6 @@ def test_a_double_that_comes_late_finds_that_it_is_not_in_the_list(meet):
     assert said[2] == f"77 rank 1 is claimed twice: by n1 (pid {pids[1]}) and n1 (pid {pids[2]})"
 
 
-def test_two_sizes_of_the_world_are_named(meet):
-    members = ranks(4)
-    members[2]["world_size"] = 8
-    members[2]["delay"] = 0.5
-    said, _ = meet(members[:3])
-    assert set(told(said)) == {"77 ranks disagree on the world size: 4 on n1 (ranks 0, 1), 8 on n2 (rank 2)"}
-
-
-def test_one_local_rank_twice_on_a_host_is_named(meet):
-    members = ranks(2)
-    members[1]["local_rank"] = 0
-    said, _ = meet(members)
-    assert all(re.match(r"77 ranks (0 and 1|1 and 0) on n1 both have local rank 0", answer) for answer in told(said)), (
-        said
-    )
-
-
 def test_ranks_that_do_not_come_are_named_with_their_hosts(meet):
     said, _ = meet(ranks(6, limit_s=1.0)[:3])
     assert set(said) == {"76 rank 3 (n2), ranks 4, 5 (n3) did not arrive within 1 s"}
@@ -201,16 +190,14 @@ def test_a_port_held_by_another_job_is_named(meet):
     assert said[2].endswith("on 127.0.0.1 is taken by job 17 attempt 0.0")
 
 
-def test_a_rank_zero_that_never_comes_is_named_with_port_and_address(meet):
-    (_, member) = ranks(2, limit_s=0.5)
+@pytest.mark.parametrize(
+    ("head", "why"),
+    [("127.0.0.1", "the name resolves to 127.0.0.1"), ("no-such-host.invalid", "the name does not resolve")],
+)
+def test_a_rank_zero_that_never_comes_is_named_with_port_and_address(meet, head, why):
+    (_, member) = ranks(2, limit_s=0.5, master_addr=head)
     said, _ = meet([member])
-    assert f"76 rank 1 on n1 reached no rank 0 at 127.0.0.1 port {member['store_port']} within 0.5 s" in said[0]
-    assert "the name resolves to 127.0.0.1" in said[0]
-
-
-def test_a_head_that_does_not_resolve_is_said_so(meet):
-    (_, member) = ranks(2, limit_s=0.5, master_addr="no-such-host.invalid")
-    assert "the name does not resolve" in meet([member])[0][0]
+    assert f"76 rank 1 on n1 reached no rank 0 at {head} port {member['store_port']} within 0.5 s: {why}" in said[0]
 
 
 def test_rank_zero_on_another_host_than_the_head_is_refused(meet):
@@ -274,10 +261,6 @@ def test_a_rank_that_ends_after_rank_zero_has_left_ends_well(meet):
     assert meet(members)[0] == ["met", "alone"]
 
 
-def test_rank_zero_may_leave_as_soon_as_it_has_met(meet):
-    assert meet(ranks(8, end=False, stay=0))[0] == ["met"] * 8
-
-
 def claim(rank: int, **changes) -> Claim:
     return Claim(
         **{"rank": rank, "local_rank": rank, "node_rank": 0, "world_size": 2, "host": "n1", "pid": rank, **changes}
@@ -291,13 +274,13 @@ def claim(rank: int, **changes) -> Claim:
         ([claim(0, pid=12), claim(0, host="n2", pid=7)], "rank 0 is claimed twice: by n1 (pid 12) and n2 (pid 7)"),
         ([claim(0), claim(1, local_rank=0)], "ranks 0 and 1 on n1 both have local rank 0 (pids 0 and 1)"),
         (
-            [claim(0), claim(0, world_size=4, host="n2")],
-            "ranks disagree on the world size: 2 on n1 (rank 0), 4 on n2 (rank 0)",
+            [claim(0), claim(1), claim(0, world_size=4, host="n2")],
+            "ranks disagree on the world size: 2 on n1 (ranks 0, 1), 4 on n2 (rank 0)",
         ),
     ],
 )
 def test_claims_that_contradict_each_other(claims, message):
-    found = find_contradiction(claims)
+    found = next(filter(None, map(Claims().add, claims)), None)
     assert (str(found) if found else None) == message
 
 
@@ -359,3 +342,56 @@ def test_a_server_of_dns_that_does_not_answer_holds_a_rank_up_for_a_second(tmp_p
         pytest.skip("this machine gives no namespaces to an ordinary user")
     asked = subprocess.run([*machine, sys.executable, "-c", SILENT_DNS], capture_output=True, text=True, check=True)
     assert asked.stdout == "True True\n"
+
+
+FORGED = {"rank": 0, "local_rank": 0, "node_rank": 0, "world_size": 99, "host": "\x1b[31mevil\nMemoryError: ", "pid": 1}
+
+
+def interfere(port: int, ended: threading.Event) -> None:
+    """As another program: write what ranks write, under the names that were known."""
+    while not ended.is_set():
+        with suppress(OSError), suppress(RuntimeError):
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            store = TCPStore("127.0.0.1", port, None, False, timedelta(seconds=5), wait_for_workers=False)  # noqa: FBT003
+            while not ended.is_set():
+                number = store.add("slurmddp/0/arrivals", 1)
+                store.set(f"slurmddp/0/arrival/{number}", json.dumps({"claim": FORGED, "facts": ""}))
+                store.set("slurmddp/0/verdict", json.dumps({"error": "forged", "retry": False, "arrivals": 2}))
+                time.sleep(0.01)
+        time.sleep(0.01)
+
+
+def test_what_a_stranger_writes_into_the_store_is_read_by_no_rank(meet):
+    """It ended three of three jobs with status 77, by a cause that the stranger chose."""
+    members = ranks(4)
+    members[3]["delay"] = 1.5
+    ended = threading.Event()
+    threading.Thread(target=interfere, args=(members[0]["store_port"], ended), daemon=True).start()
+    said = meet(members)[0]
+    ended.set()
+    assert said == ["met"] * 4
+
+
+def test_a_value_that_another_program_has_replaced_ends_the_attempt_and_can_be_tried_again():
+    shared = HashStore()
+    store = SealedStore(shared, "slurmddp/0", "digits")
+    store.set("verdict", "yes")
+    store.set("arrival/1", "é")
+    assert store.check(["verdict"]) and not store.check(["other"])
+    assert (store.get("verdict"), store.multi_get(["arrival/1"])) == (b"yes", ["é".encode()])
+    assert SealedStore(shared, "slurmddp/0", "others").check(["verdict"]) is False
+    name, other = store._name("verdict"), store._name("arrival/1")
+    for forged in (b"", b"yes", shared.get(other)):  # the last has a code, but that of another key
+        shared.set(name, forged)
+        with pytest.raises(PeerError, match="another program has written to the store"):
+            store.get("verdict")
+
+
+def test_a_process_with_another_secret_is_none_of_the_ranks(meet):
+    members = ranks(2, limit_s=2.0)
+    members[1] |= {"secret": "other"}
+    assert meet(members)[0][0] == "76 rank 1 (n1) did not arrive within 2 s"
+
+
+def test_without_a_secret_ranks_meet_too(meet):
+    assert meet(ranks(2, secret=""))[0] == ["met"] * 2

@@ -6,7 +6,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from slurmddp.worker.bundled.models import Decoder, DecoderShape, resnet18
+from slurmddp.worker.bundled.tasks.classification import resnet18
+from slurmddp.worker.bundled.tasks.gpt import Decoder, DecoderShape
 
 SHAPE = DecoderShape(tokens=50, context=12, layers=3, heads=2, width=16)
 

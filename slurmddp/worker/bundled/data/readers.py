@@ -62,19 +62,19 @@ def read_cifar(paths: Iterable[Path]) -> tuple[Tensor, Tensor]:
     A record has one byte for the class, and 3072 for the red, green and blue planes. Raises UsageError that names the
     file and its fault.
     """
-    records = torch.cat([_read_records(path) for path in paths])
+    parts = []
+    for path in paths:
+        content = _read_bytes(path)
+        if not content or len(content) % CIFAR_RECORD:
+            size = f"{len(content)} bytes, which is not a multiple of a record's {CIFAR_RECORD} bytes"
+            raise UsageError(f"{path} has {size}")
+        part = torch.frombuffer(bytearray(content), dtype=torch.uint8).reshape(-1, CIFAR_RECORD)
+        highest = int(part[:, 0].max())
+        if highest >= CIFAR_CLASSES:
+            raise UsageError(f"{path} has a record of class {highest}; CIFAR-10's classes are 0 to {CIFAR_CLASSES - 1}")
+        parts.append(part)
+    records = torch.cat(parts)
     return records[:, 1:].reshape(-1, 3, CIFAR_SIZE, CIFAR_SIZE), records[:, 0].clone()
-
-
-def _read_records(path: Path) -> Tensor:
-    content = _read_bytes(path)
-    if not content or len(content) % CIFAR_RECORD:
-        raise UsageError(f"{path} has {len(content)} bytes, which is not a multiple of a record's {CIFAR_RECORD} bytes")
-    records = torch.frombuffer(bytearray(content), dtype=torch.uint8).reshape(-1, CIFAR_RECORD)
-    highest = int(records[:, 0].max())
-    if highest >= CIFAR_CLASSES:
-        raise UsageError(f"{path} has a record of class {highest}; CIFAR-10's classes are 0 to {CIFAR_CLASSES - 1}")
-    return records
 
 
 def read_text(path: Path) -> Tensor:

@@ -1,4 +1,4 @@
-"""Image classification: MNIST and similar grey images, CIFAR-10, and what all such tasks share."""
+"""Image classification: MNIST and similar grey images, CIFAR-10 by ResNet-18, and what all such tasks share."""
 
 from pathlib import Path
 from typing import ClassVar
@@ -11,13 +11,14 @@ from slurmddp.config.datasets import find_data
 from slurmddp.config.worker_options import WorkerOptions
 from slurmddp.errors import UsageError
 from slurmddp.worker.bundled.data.readers import CIFAR_CLASSES, CIFAR_SIZE, read_cifar, read_pair
-from slurmddp.worker.bundled.models import resnet18
 from slurmddp.worker.task import InMemory, Task
 
 NOISE = 64
 """Standard deviation of the noise on a pixel, of 256 grey levels."""
 GRID = 4
 """Patches of a synthetic image in each direction."""
+STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
+"""Channels and first stride of each stage of ResNet-18; a stage has two blocks."""
 SMALLEST_IMAGE = 4
 LARGE_IMAGE = 16
 PADDING = 4
@@ -101,6 +102,41 @@ class Mnist(Classification):
                 nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
         features = convolutions(torch.zeros(1, 1, height, width)).shape[1]
         return nn.Sequential(*convolutions, nn.Linear(features, self._classes))
+
+
+class ResidualBlock(nn.Module):
+    """Two 3x3 convolutions with a shortcut."""
+
+    def __init__(self, inward: int, outward: int, stride: int) -> None:
+        super().__init__()
+        self.residual = nn.Sequential(
+            nn.Conv2d(inward, outward, 3, stride=stride, padding=1, bias=False),
+            nn.BatchNorm2d(outward),
+            nn.ReLU(),
+            nn.Conv2d(outward, outward, 3, padding=1, bias=False),
+            nn.BatchNorm2d(outward),
+        )
+        self.around: nn.Module = nn.Identity()
+        if inward != outward:
+            projection = nn.Conv2d(inward, outward, 1, stride=stride, bias=False)
+            self.around = nn.Sequential(projection, nn.BatchNorm2d(outward))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return features (samples, outward, height / stride, width / stride)."""
+        return torch.relu(self.residual(inputs) + self.around(inputs))
+
+
+def resnet18(classes: int) -> nn.Module:
+    """Return ResNet-18 (He et al., 2015): images (samples, 3, height, width) to scores (samples, classes).
+
+    As in the paper's networks for CIFAR-10, the first convolution is 3x3 and no pooling comes before the blocks.
+    """
+    layers: list[nn.Module] = [nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
+    inward = 64
+    for channels, stride in STAGES:
+        layers += [ResidualBlock(inward, channels, stride), ResidualBlock(channels, channels, 1)]
+        inward = channels
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inward, classes))
 
 
 class CifarImages(ColourImages):

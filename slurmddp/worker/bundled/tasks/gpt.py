@@ -1,6 +1,7 @@
-"""A small language model on the bytes of a text."""
+"""A small language model, a decoder of the GPT-2 kind, on the bytes of a text."""
 
 import math
+from dataclasses import dataclass
 from typing import Self
 
 import torch
@@ -10,13 +11,93 @@ from torch.nn import functional
 from slurmddp.config.datasets import find_data
 from slurmddp.config.worker_options import WorkerOptions
 from slurmddp.worker.bundled.data.readers import read_text
-from slurmddp.worker.bundled.models import Decoder, DecoderShape
 from slurmddp.worker.task import Task
 
-SHAPE = DecoderShape(tokens=256, context=128, layers=4, heads=4, width=128)
+INIT = 0.02
+"""Standard deviation of fresh weights (Radford et al., 2019)."""
 HELD_OUT = 0.1
 """The share of the text, at its end, that is the test set."""
 WORDS, LETTERS, SYNTHETIC_WORDS = 64, 5, 2**15
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderShape:
+    """The sizes of a decoder."""
+
+    tokens: int
+    context: int
+    layers: int
+    heads: int
+    width: int
+
+
+def linear(inward: int, outward: int, std: float) -> nn.Linear:
+    """Return a fresh linear layer."""
+    layer = nn.Linear(inward, outward)
+    nn.init.normal_(layer.weight, std=std)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def embedding(numbers: int, width: int) -> nn.Embedding:
+    """Return a fresh embedding table."""
+    table = nn.Embedding(numbers, width)
+    nn.init.normal_(table.weight, std=INIT)
+    return table
+
+
+class Attention(nn.Module):
+    """Causal self-attention: each position attends to itself and to those before it."""
+
+    def __init__(self, width: int, heads: int, closing_std: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.inward, self.outward = linear(width, 3 * width, INIT), linear(width, width, closing_std)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return features (samples, positions, width)."""
+        parts = self.inward(inputs).chunk(3, dim=-1)
+        query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        seen = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.outward(seen.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]  # a module's call is untyped
+
+
+class Layer(nn.Module):
+    """Attention, then two linear layers at each position, each with a residual connection."""
+
+    def __init__(self, width: int, heads: int, closing_std: float) -> None:
+        super().__init__()
+        self.attention = nn.Sequential(nn.LayerNorm(width), Attention(width, heads, closing_std))
+        wide, narrow = linear(width, 4 * width, INIT), linear(4 * width, width, closing_std)
+        self.places = nn.Sequential(nn.LayerNorm(width), wide, nn.GELU(), narrow)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return features (samples, positions, width)."""
+        hidden = inputs + self.attention(inputs)
+        return hidden + self.places(hidden)  # type: ignore[no-any-return]  # a module's call is untyped
+
+
+class Decoder(nn.Module):
+    """Score the next token at each position: pre-norm, learned positions, the embedding also as the last layer.
+
+    The last layers of the branches get smaller initial weights, so that the sum over all branches does not grow with
+    their number.
+    """
+
+    def __init__(self, shape: DecoderShape) -> None:
+        super().__init__()
+        closing_std = INIT / math.sqrt(2 * shape.layers)
+        self.tokens, self.places = embedding(shape.tokens, shape.width), embedding(shape.context, shape.width)
+        self.layers = nn.Sequential(*(Layer(shape.width, shape.heads, closing_std) for _ in range(shape.layers)))
+        self.norm = nn.LayerNorm(shape.width)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return scores (samples, positions, tokens) from tokens (samples, positions), at most `context` positions."""
+        hidden = self.tokens(tokens) + self.places.weight[: tokens.shape[1]]
+        return functional.linear(self.norm(self.layers(hidden)), self.tokens.weight)
+
+
+SHAPE = DecoderShape(tokens=256, context=128, layers=4, heads=4, width=128)
 
 
 class Windows:

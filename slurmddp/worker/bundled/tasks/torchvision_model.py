@@ -33,7 +33,16 @@ class TorchvisionModel(Classification):
         super().__init__(options)
         self._model_name = model_name(options.task)
         folders = find_data(options)
-        self.train, self.test, self._classes = self._synthetic() if folders is None else _read(folders)
+        if folders is not None:
+            self.train, self.test, self._classes = _read(folders)
+            return
+        from torchvision.transforms.functional import center_crop  # noqa: PLC0415 - an extra
+
+        sizes, self._classes = (self.SYNTHETIC_TRAIN, self.SYNTHETIC_TEST), self.SYNTHETIC_CLASSES
+        train, (images, classes) = synthesize(
+            *sizes, shape=(3, LARGER, LARGER), classes=self._classes, seed=options.seed
+        )
+        self.train, self.test = ColourImages(*train), ColourImages(center_crop(images, [SIZE, SIZE]), classes)
 
     @classmethod
     def prepare(cls, options: WorkerOptions) -> None:
@@ -52,15 +61,6 @@ class TorchvisionModel(Classification):
     def transform(self, inputs: Tensor) -> Tensor:
         """Return a random part of SIZE pixels in each direction of each image, half of them mirrored."""
         return mirror(crop(inputs, (SIZE, SIZE)))
-
-    def _synthetic(self) -> tuple[Examples, Examples, int]:
-        from torchvision.transforms.functional import center_crop  # noqa: PLC0415 - an extra
-
-        sizes, shape = (self.SYNTHETIC_TRAIN, self.SYNTHETIC_TEST), (3, LARGER, LARGER)
-        train, (images, classes) = synthesize(
-            *sizes, shape=shape, classes=self.SYNTHETIC_CLASSES, seed=self.options.seed
-        )
-        return ColourImages(*train), ColourImages(center_crop(images, [SIZE, SIZE]), classes), self.SYNTHETIC_CLASSES
 
 
 def model_name(task: str) -> str:
@@ -83,25 +83,21 @@ def model_name(task: str) -> str:
 
 def _read(folders: list[Path]) -> tuple[Examples, Examples, int]:
     """Return the images to train on, those to measure on, and the number of classes."""
+    from torchvision import transforms  # noqa: PLC0415 - an extra
     from torchvision.datasets import ImageFolder  # noqa: PLC0415 - an extra
 
+    sets = []
     try:
-        train, test = (
-            ImageFolder(str(path), _to_tensor(size)) for path, size in zip(folders, (LARGER, SIZE), strict=True)
-        )
+        for path, size in zip(folders, (LARGER, SIZE), strict=True):  # from an image of any size to its centre
+            steps = [transforms.Resize(LARGER), transforms.CenterCrop(size), transforms.ToTensor()]
+            normalize = transforms.Normalize(MEAN, DEVIATION)
+            sets.append(ImageFolder(str(path), transforms.Compose([*steps, normalize])))
     except FileNotFoundError as error:
         raise UsageError(f"--data {folders[0].parent}: {error}") from error
+    train, test = sets
     if train.classes != test.classes:
         odd = sorted(set(train.classes) ^ set(test.classes))
         raise UsageError(
             f"--data {folders[0].parent}: train and val must have the same classes; only one of them has {odd[0]}"
         )
     return train, test, len(train.classes)
-
-
-def _to_tensor(size: int) -> Any:
-    """Return the transform from an image of any size to its normalized centre (3, size, size)."""
-    from torchvision import transforms  # noqa: PLC0415 - an extra
-
-    steps = [transforms.Resize(LARGER), transforms.CenterCrop(size), transforms.ToTensor()]
-    return transforms.Compose([*steps, transforms.Normalize(MEAN, DEVIATION)])

@@ -6,7 +6,7 @@ import torch.distributed as dist
 
 import slurmddp
 from slurmddp.config.worker_options import WorkerOptions
-from slurmddp.worker.bundled.parallelize import wrap
+from slurmddp.worker.bundled.model_setup import wrap
 from slurmddp.worker.bundled.tasks import make_task
 
 

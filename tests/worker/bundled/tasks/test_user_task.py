@@ -10,9 +10,8 @@ import torch
 
 from slurmddp.config.worker_options import WorkerOptions
 from slurmddp.errors import UsageError
-from slurmddp.worker.bundled.batches import training_batches
-from slurmddp.worker.bundled.tasks import make_task
-from slurmddp.worker.bundled.tasks.user_task import load_class
+from slurmddp.worker.bundled.tasks import load_class, make_task
+from slurmddp.worker.bundled.train import training_batches
 
 pytestmark = pytest.mark.preloaded
 

@@ -1,4 +1,4 @@
-"""Which rank is slow, by the times of all."""
+"""The steps are timed, the loop ends after as many as were asked for, and a slow rank is named."""
 
 import pytest
 import torch
@@ -8,8 +8,11 @@ from torch import nn
 from torch._C._distributed_c10d import HashStore
 from torch.nn.parallel import DistributedDataParallel
 
-from slurmddp.runtime.metrics.stragglers import TIMES, Comparison, Slow, Stragglers
+from slurmddp.errors import RankError
+from slurmddp.runtime import step_times
+from slurmddp.runtime.step_times import TIMES, Comparison, Slow, StepTimer, Stragglers, timer_from_environment
 
+CPU = torch.device("cpu")
 WHO = make_rank(0, 4, local_world_size=2, hosts=("n1", "n2"))
 
 
@@ -77,3 +80,40 @@ def test_torch_times_the_backward_and_says_which_iteration_it_was():
     assert data["backward_compute_time"] > 0
     assert stragglers.measure() == data["backward_compute_time"] // 1000 > 0
     assert stragglers.measure() == 0, "no news"
+
+
+def test_a_block_has_a_twentieth_of_the_steps_and_one_at_least(monkeypatch):
+    now = iter(range(1000))
+    monkeypatch.setattr(step_times.time, "perf_counter", lambda: float(next(now)))
+    measured = StepTimer(60, [], CPU)
+    for _ in range(7):
+        measured.count()
+    told = measured.event(step=7, total=70, world_size=1, samples=None)
+    assert (told.block, told.times_s, told.waits_s, told.asked) == (3, (1 / 3, 1 / 3), (), 60)
+    assert StepTimer(5, [], CPU).event(step=0, total=0, world_size=1, samples=None).block == 1
+
+
+@pytest.mark.usefixtures("alone")
+def test_what_a_backward_waits_for_others_is_measured_at_the_end_of_each_block():
+    model = DistributedDataParallel(nn.Linear(8, 1))
+    measured = StepTimer(40, [nn.Sequential(model)], CPU)
+    for _ in range(12):
+        model(torch.ones(4, 8)).sum().backward()
+        measured.count()
+    told = measured.event(step=12, total=40, world_size=1, samples=4)
+    assert {"backward_comm_time", "backward_compute_comm_overlap_time"} <= set(model._get_ddp_logging_data())
+    assert len(told.waits_s) == len(told.times_s) == 6 and all(wait >= 0 for wait in told.waits_s)
+
+
+def test_the_loop_ends_after_the_steps_that_were_asked_for(monkeypatch):
+    monkeypatch.delenv("SLURMDDP_STEP_LIMIT", raising=False)
+    assert timer_from_environment([], CPU) is None
+    monkeypatch.setenv("SLURMDDP_STEP_LIMIT", "12")
+    assert timer_from_environment([], CPU).asked == 12
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "x", "1.5", "٣"])
+def test_steps_that_are_no_number_are_refused(text, monkeypatch):
+    monkeypatch.setenv("SLURMDDP_STEP_LIMIT", text)
+    with pytest.raises(RankError, match="SLURMDDP_STEP_LIMIT=.* it is set by --steps"):
+        timer_from_environment([], CPU)

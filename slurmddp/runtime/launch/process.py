@@ -1,16 +1,28 @@
-"""Settings of a process that was just forked: where its output goes, and that it ends with its parent."""
+"""Lines of a process, each in one piece; where its output goes; and that a forked process ends with its parent."""
 
 import ctypes
 import os
 import signal
 import sys
 from pathlib import Path
+from typing import TextIO
 
 from slurmddp import exit_codes
 
 PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that a process gets when its parent ends."""
 LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def print_line(text: object, stream: TextIO | None = None) -> None:
+    """Write a line, to standard output unless a stream is given, by one call of the system.
+
+    `print` of an unbuffered Python writes the end of the line apart, so that the lines of several ranks, or torch's,
+    mix in a log.
+    """
+    stream = stream or sys.stdout
+    stream.write(f"{text}\n")
+    stream.flush()
 
 
 def redirect_output(path: Path) -> None:

@@ -1,1 +1,0 @@
-"""Measurements of the steps: their time, and the ranks that are slower than the others."""
