@@ -48,7 +48,7 @@ def build_metric_curves(attempts: Sequence[TimedAttempt]) -> Curves:
     lines: dict[str, list[Line]] = {}
     for attempt in attempts:
         points: dict[str, list[Point]] = {}
-        for event in attempt.all("metrics"):
+        for event in attempt.events.all("metrics"):
             for name, value in logged_values(event):
                 points.setdefault(name, []).append((event.count("step"), value))
         for name, own in points.items():
@@ -61,18 +61,14 @@ def build_checkpoint_curves(attempts: Sequence[TimedAttempt]) -> Curves:
     lines: dict[str, list[Line]] = {}
     for name in (HELD, WRITE):
         for attempt in attempts:
-            if points := _checkpoint_points(attempt, name):
+            found = ((event.count("step"), event.number(name)) for event in attempt.events.all("checkpoint"))
+            if points := [(step, value) for step, value in found if value is not None]:
                 lines.setdefault(name, []).append(_build_line(attempt.label, points))
     return lines
 
 
 def _sort_key(name: str) -> tuple[int, str]:
     return (_FIRST.index(name) if name in _FIRST else len(_FIRST), name)
-
-
-def _checkpoint_points(attempt: TimedAttempt, name: str) -> list[Point]:
-    found = ((event.count("step"), event.number(name)) for event in attempt.all("checkpoint"))
-    return [(step, value) for step, value in found if value is not None]
 
 
 def _build_line(label: str, points: list[Point], logged: ValueCount | None = None) -> Line:

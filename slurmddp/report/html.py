@@ -95,7 +95,7 @@ def _template_values(report: Report) -> dict[str, Any]:
         "whole": svg.draw_run(timeline),
         "axis": svg.draw_time_axis(timeline),
         "attempts": [
-            (attempt, svg.draw_attempt(timeline, attempt), attempt.last("start"))
+            (attempt, svg.draw_attempt(timeline, attempt), attempt.events.last("start"))
             for attempt in report.attempts[-MOST_ATTEMPTS:]
         ],
         "classes": CLASSES,

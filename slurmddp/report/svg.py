@@ -164,7 +164,7 @@ def _draw_bar(timeline: Timeline, spans: Sequence[Span], marks: Sequence[Mark]) 
 
 
 def _marks(timeline: Timeline, attempt: TimedAttempt) -> Iterator[Mark]:
-    for event in attempt.events:
+    for event in attempt.events.events:
         if event.kind in _MARKED:
             words = f"{describe_event(event)}, {number_format.clock(event.time)}"
             yield Mark(event.kind, _at(timeline, event.time), words)
