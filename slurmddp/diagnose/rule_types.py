@@ -1,9 +1,10 @@
 """The values of a diagnosis: a rule, where it matched, and the result. Values only."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, Final, Literal
 
 import msgspec
@@ -25,6 +26,16 @@ NONE: Final = "none"
 """The cause of a job that did not fail."""
 RESUME: Final = "submit it again; a program that finds its checkpoint continues there"
 """Advice after a stop from outside, also in rules: for a job of a run, the diagnosis names the command instead."""
+_WORD_CHARS: Final = 10
+"""So much of a fixed text is looked for: more of it would be rarer by little, and a larger pattern."""
+_ATOM: Final = re.compile(r"\\(?:x..|u.{4}|U.{8}|N\{[^}]*\}|\d+|.)|\[\^?\]?(?:\\.|[^]\\])*\]|[.^$+]")
+"""The parts of a pattern that are no fixed text: escapes, sets of characters, anchors."""
+_REPEATED: Final = re.compile(r".(?:[?*]|\{[\d,]*\})\??")
+_GROUP: Final = re.compile(r"\((?:\?(?:P<\w+>|[aiLmsu-]*:))?(?P<body>[^()]*)\)(?P<times>(?:[?*]|\{[\d,]*\})\??)?")
+"""A group without groups in it; the body of an assertion begins with a question mark."""
+_VERBOSE: Final = re.compile(r"\(\?[a-zA-Z]*x")
+_MOST_WAYS: Final = 256
+"""A pattern with more choices than this counts as if the rest of it may be anything."""
 NO_FAILURE: Final = frozenset({NONE, "waiting", "running", "slow", "stuck", "held"})
 """The causes of jobs that have not failed."""
 
@@ -68,10 +79,22 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if self.regex and not self.example:
             raise ValueError("its regex needs an example: a line that a program has printed")
 
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The patterns as they are written."""
+        return (self.regex,) if isinstance(self.regex, str) else self.regex
+
     @cached_property
     def regexes(self) -> tuple[re.Pattern[str], ...]:
-        """The compiled patterns."""
-        return tuple(map(re.compile, (self.regex,) if isinstance(self.regex, str) else self.regex))
+        """The compiled patterns; nearly all lines need few of them, and compiling takes a while."""
+        return tuple(map(re.compile, self.patterns))
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Texts of small letters without digits, one of which is in each line that matches: the longest in each way."""
+        ways = chain.from_iterable(map(_ways_to_match, self.patterns))
+        longest = (max((part.strip() for part in re.split("[~0-9]", way)), key=len) for way in ways)
+        return frozenset(text[:_WORD_CHARS].strip() for text in longest)
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -94,6 +117,19 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         again = None if self.again == "unknown" else self.again
         advice = "; see ".join(filter(None, (self.advice, self.link)))
         return Diagnosis(cause=self.key, what=what, sure=sure or self.sure, advice=advice, again=again, **more)
+
+
+def _ways_to_match(pattern: str) -> Iterator[str]:
+    """Yield for each choice between alternatives the fixed text of a pattern, with `~` for anything that may vary."""
+    todo = ["~" if _VERBOSE.search(pattern) else f"(?:{_ATOM.sub('~', pattern)})"]
+    while todo:
+        way = todo.pop(0)
+        if group := _GROUP.search(way):
+            varies = group["body"].startswith("?") or group["times"] or len(todo) > _MOST_WAYS
+            bodies = ["~"] if varies else group["body"].split("|")
+            todo += [f"{way[: group.start()]}{body}{way[group.end() :]}" for body in bodies]
+        else:
+            yield _REPEATED.sub("~", way).lower()
 
 
 @dataclass(frozen=True)

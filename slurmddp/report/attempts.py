@@ -2,12 +2,10 @@
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from slurmddp.outcome import Kind
-from slurmddp.report.downsample import ValueCount
 from slurmddp.runs.facts import Attempt, Run
 from slurmddp.runs.history import AttemptEvents, Event
 from slurmddp.slurm.job_info import JobInfo
@@ -94,8 +92,6 @@ class TimedAttempt(Attempt):
     """When the job got its nodes, or when the attempt before it ended on them."""
     end: float
     progress: StepProgress | None = None
-    counts: Mapping[str, ValueCount] = field(default_factory=dict)
-    """How many values each name had; empty if `events` are all that there were."""
     kept: int = 0
     """The step up to which later attempts, or the result, use its work."""
     before: tuple[Span, ...] = ()

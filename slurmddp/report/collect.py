@@ -17,7 +17,7 @@ from slurmddp.monitoring.status import JobStatus
 from slurmddp.monitoring.status.job_status import json_value
 from slurmddp.outcome import Kind, Outcome, Phase
 from slurmddp.report.attempts import TimedAttempt
-from slurmddp.report.downsample import read_events
+from slurmddp.report.curves import Counts, read_events
 from slurmddp.report.timeline import Figures, Timeline, build_timeline, compute_figures
 from slurmddp.runs.facts import read_run
 from slurmddp.runs.files import TAIL_BYTES, open_or_empty
@@ -52,6 +52,7 @@ class Report:
     settings: tuple[tuple[str, str, str], ...]
     """The values of the job, without secrets: key, value, source (empty if it is not recorded)."""
     events: tuple[Event, ...]
+    counts: Counts
     timeline: Timeline
     figures: Figures
     diagnosis: Diagnosis | None = None
@@ -95,17 +96,14 @@ def collect_report(run: RunDir, environ: Mapping[str, str], *, now: float) -> Re
     job_id = report.status.job_id if report.status else report.attempts[-1].job_id
     with suppress(ClusterError):
         found = _mask_secrets(diagnose(run, job_id, environ))
-        return replace(report, diagnosis=found, last_lines=_read_last_lines(run, found))
+        report = replace(report, diagnosis=found)
+        if found.rank is not None and found.attempt:
+            path = run.rank_log(found.job_id, found.attempt, found.rank)
+            with open_or_empty(path) as log:
+                log.seek(start_of_tail(path, LAST_LINES, file_size(path)))
+                lines = log.read(TAIL_BYTES).splitlines()
+            report = replace(report, last_lines=tuple(str(mask_secrets(clean_line(line))) for line in lines))
     return report
-
-
-def _read_last_lines(run: RunDir, found: Diagnosis) -> tuple[str, ...]:
-    if found.rank is None or not found.attempt:
-        return ()
-    path = run.rank_log(found.job_id, found.attempt, found.rank)
-    with open_or_empty(path) as log:
-        log.seek(start_of_tail(path, LAST_LINES, file_size(path)))
-        return tuple(str(mask_secrets(clean_line(line))) for line in log.read(TAIL_BYTES).splitlines())
 
 
 def _diagnose_attempts(run: RunDir, report: Report) -> Iterator[tuple[str, Diagnosis]]:
@@ -141,8 +139,6 @@ def _collect_undiagnosed(run: RunDir, environ: Mapping[str, str], now: float) ->
         {item["job"]: time.timestamp() for item in submitted if (time := parse_time(item.get("time")))},
         now=now,
     )
-    attempts = (replace(one, counts=sampled.counts.get((one.job_id, one.name), {})) for one in timeline.attempts)
-    timeline = replace(timeline, attempts=tuple(attempts))
     spec = read_spec(run)
     return Report(
         run=run,
@@ -152,6 +148,7 @@ def _collect_undiagnosed(run: RunDir, environ: Mapping[str, str], now: float) ->
         command=_format_command(spec),
         settings=tuple(_list_settings(spec)),
         events=history.events,
+        counts=sampled.counts,
         timeline=timeline,
         figures=compute_figures(timeline),
     )

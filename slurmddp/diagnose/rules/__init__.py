@@ -105,19 +105,17 @@ def find_rule(text: str, place: Place = "line") -> tuple[Rule, Mapping[str, str]
     With the place `exception` the line is the last one of an exception; rules for any line are tried too. With `end` it
     is one of the last lines of an output: all rules are tried but those that take any text for an exception.
     """
-    may_be_ours = place != "line" or words_regex().search(text.lower()) is not None
-    for rule in _rules_for(place, ours=may_be_ours):
-        groups = rule.match(text)
-        if groups is not None:
-            return rule, groups
-    return None
+    small = text.lower()
+    if place == "line" and words_regex().search(small) is None:
+        return None
+    tried = (rule for rule in _rules_for(place) if any(word in small for word in rule.words))
+    return next(((rule, groups) for rule in tried if (groups := rule.match(text)) is not None), None)
 
 
 @cache
-def _rules_for(place: Place, *, ours: bool) -> tuple[Rule, ...]:
+def _rules_for(place: Place) -> tuple[Rule, ...]:
     """Return the rules to try for a line: general ones after the others, and among both those for the end last."""
-    book = load_rules()
-    rules = [rule for rule in (*book.site, *(book.own if ours else ())) if rule.regex and rule.place in _TRIED[place]]
+    rules = [rule for rule in (*load_rules().site, *load_rules().own) if rule.regex and rule.place in _TRIED[place]]
     if place == "end":
         rules = [rule for rule in rules if not (rule.key in _TAKE_ANY and rule.place == "exception")]
     return tuple(sorted(rules, key=lambda rule: (rule.general, rule.place == "end")))
@@ -125,13 +123,13 @@ def _rules_for(place: Place, *, ours: bool) -> tuple[Rule, ...]:
 
 @cache
 def words_regex() -> re.Pattern[str]:
-    """Return what finds a word in small letters that is in each line that one of our rules for any line matches.
+    """Return what finds a text in small letters that is in each line that one of the rules for any line matches.
 
-    Other lines are skipped fast: a search for a few first letters takes a tenth of that for all words.
+    Other lines are skipped fast: a search for a few first letters takes a tenth of that for all texts.
     """
-    words = sorted((_FOLDER / "words.txt").read_text().splitlines())
-    groups = (list(group) for _, group in groupby(words, key=lambda word: word[0]))
-    parts = (f"{re.escape(own[0][0])}(?:{'|'.join(re.escape(word[1:]) for word in own)})" for own in groups)
+    rules = (rule for rule in _rules_for("exception") if rule.key not in _TAKE_ANY)
+    groups = groupby(sorted({word for rule in rules for word in rule.words}), key=lambda word: word[:1])
+    parts = (f"{re.escape(head)}(?:{'|'.join(re.escape(word[1:]) for word in own)})" for head, own in groups)
     return re.compile("|".join(parts))
 
 

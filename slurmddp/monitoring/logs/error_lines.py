@@ -77,7 +77,7 @@ def _any_digits() -> re.Pattern[bytes]:
 
 def _texts() -> Iterator[str]:
     """Yield the patterns, without the groups' names, which several rules share."""
-    known = (regex.pattern for rule in load_rules().own for regex in rule.regexes)
+    known = (pattern for rule in load_rules().own for pattern in rule.patterns)
     return (re.sub(r"\(\?P<\w+>", "(?:", text) for text in (*_GENERAL, *known))
 
 
