@@ -1,13 +1,17 @@
-"""The values of a diagnosis: a rule, where it matched, and the result. Values only."""
+"""The values of a diagnosis: a rule, where it matched, and the result. Values only.
 
-import re
-from collections.abc import Iterator, Mapping
+The patterns of rules are RE2's (https://github.com/google/re2/wiki/Syntax), which match any line in linear time: a log
+is what any program, or a stranger, has printed. There is no look-ahead and no look-behind: `unless` says what is not
+meant.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import chain
+from functools import cache, cached_property
 from typing import Any, Final, Literal
 
 import msgspec
+import re2
 
 Role = Literal["cause", "symptom", "consequence"]
 """A symptom (a time-out) is the cause only if nothing better is found; a consequence is never the cause."""
@@ -26,18 +30,27 @@ NONE: Final = "none"
 """The cause of a job that did not fail."""
 RESUME: Final = "submit it again; a program that finds its checkpoint continues there"
 """Advice after a stop from outside, also in rules: for a job of a run, the diagnosis names the command instead."""
-_WORD_CHARS: Final = 10
-"""So much of a fixed text is looked for: more of it would be rarer by little, and a larger pattern."""
-_ATOM: Final = re.compile(r"\\(?:x..|u.{4}|U.{8}|N\{[^}]*\}|\d+|.)|\[\^?\]?(?:\\.|[^]\\])*\]|[.^$+]")
-"""The parts of a pattern that are no fixed text: escapes, sets of characters, anchors."""
-_REPEATED: Final = re.compile(r".(?:[?*]|\{[\d,]*\})\??")
-_GROUP: Final = re.compile(r"\((?:\?(?:P<\w+>|[aiLmsu-]*:))?(?P<body>[^()]*)\)(?P<times>(?:[?*]|\{[\d,]*\})\??)?")
-"""A group without groups in it; the body of an assertion begins with a question mark."""
-_VERBOSE: Final = re.compile(r"\(\?[a-zA-Z]*x")
-_MOST_WAYS: Final = 256
-"""A pattern with more choices than this counts as if the rest of it may be anything."""
+_MEMORY_BYTES: Final = 2**26
 NO_FAILURE: Final = frozenset({NONE, "waiting", "running", "slow", "stuck", "held"})
 """The causes of jobs that have not failed."""
+
+
+@cache
+def compile_regex(pattern: str) -> Any:
+    """Return a pattern compiled by RE2. Raises ValueError with its reason, as for a look-ahead."""
+    try:
+        return re2.compile(pattern, quiet_options())
+    except re2.error as error:
+        reason = error.args[0].decode() if isinstance(error.args[0], bytes) else str(error)
+        raise ValueError(f"RE2 does not take the regex {pattern}: {reason}") from error
+
+
+def quiet_options() -> Any:
+    """Return the options of RE2: no messages on stderr, and memory for all patterns at once."""
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _MEMORY_BYTES
+    return options
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
@@ -85,26 +98,19 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return (self.regex,) if isinstance(self.regex, str) else self.regex
 
     @cached_property
-    def regexes(self) -> tuple[re.Pattern[str], ...]:
-        """The compiled patterns; nearly all lines need few of them, and compiling takes a while."""
-        return tuple(map(re.compile, self.patterns))
+    def regexes(self) -> tuple[Any, ...]:
+        """The compiled patterns; only those of the rules that match a line are needed."""
+        return tuple(map(compile_regex, self.patterns))
 
-    @cached_property
-    def words(self) -> frozenset[str]:
-        """Texts of small letters without digits, one of which is in each line that matches: the longest in each way."""
-        ways = chain.from_iterable(map(_ways_to_match, self.patterns))
-        longest = (max((part.strip() for part in re.split("[~0-9]", way)), key=len) for way in ways)
-        return frozenset(text[:_WORD_CHARS].strip() for text in longest)
-
-    @cached_property
+    @property
     def names(self) -> frozenset[str]:
         """What can be filled in: the named groups of the patterns."""
         return frozenset(name for regex in self.regexes for name in regex.groupindex)
 
-    def search(self, text: str) -> re.Match[str] | None:
-        """Return where a line matches."""
+    def search(self, text: str) -> Any:
+        """Return where a line matches, as `re.Match`; None if it does not, or is not meant."""
         match = next((match for regex in self.regexes if (match := regex.search(text))), None)
-        return None if match and self.unless and re.search(self.unless, text) else match
+        return None if match and self.unless and compile_regex(self.unless).search(text) else match
 
     def match(self, text: str) -> Mapping[str, str] | None:
         """Return what the named groups matched in a line, empty for the others; None if the line is not meant."""
@@ -117,19 +123,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         again = None if self.again == "unknown" else self.again
         advice = "; see ".join(filter(None, (self.advice, self.link)))
         return Diagnosis(cause=self.key, what=what, sure=sure or self.sure, advice=advice, again=again, **more)
-
-
-def _ways_to_match(pattern: str) -> Iterator[str]:
-    """Yield for each choice between alternatives the fixed text of a pattern, with `~` for anything that may vary."""
-    todo = ["~" if _VERBOSE.search(pattern) else f"(?:{_ATOM.sub('~', pattern)})"]
-    while todo:
-        way = todo.pop(0)
-        if group := _GROUP.search(way):
-            varies = group["body"].startswith("?") or group["times"] or len(todo) > _MOST_WAYS
-            bodies = ["~"] if varies else group["body"].split("|")
-            todo += [f"{way[: group.start()]}{body}{way[group.end() :]}" for body in bodies]
-        else:
-            yield _REPEATED.sub("~", way).lower()
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp.diagnose import rules
 from slurmddp.diagnose.evidence import observe_last_words
 from slurmddp.diagnose.log_reader import LogLine
 from slurmddp.diagnose.rule_types import RESUME, Rule
@@ -91,22 +90,18 @@ def test_an_xid_is_told_by_its_number(number, key):
     assert (found[0].key if found else None) == key
 
 
-def test_a_line_is_compared_with_a_rule_only_if_it_has_a_word_of_it():
-    """The shortest are long enough to be rare, but for rules that take nearly any text."""
-    known = [rule for rule in RULES if rule.regex and rule.place != "end" and rule.key not in rules._TAKE_ANY]
-    assert min(len(word) for rule in known for word in rule.words) > 2
+@pytest.mark.parametrize(
+    "regex", ["(?!not )this", "(?<=after )this", r"(?P<a>x)\1", "(unclosed", "a{1,5000}"], ids=lambda regex: regex
+)
+def test_a_regex_that_might_not_be_linear_is_none(regex):
+    with pytest.raises(ValueError, match="RE2 does not take the regex"):
+        check_rule(Rule(key="x", what="x", regex=regex, example="x"))
 
 
 @pytest.mark.parametrize(
-    ("regex", "words"),
-    [
-        ("(?:No|A) space (?P<left>left|on)!", {"no space l", "no space o", "a space le", "a space on"}),
-        (r"^ab+cd\d{2}efg(?i:HI)?jk?", {"efg"}),
-        (r"[Kk]ill(?:ed)+\x41b (?!by the)(?<=bcdefgh)", {"illed"}),
-        ("this|that|(?:those )?others", {"this", "that", "others"}),
-        ("(?x) no  text", {""}),
-        ("(?:abc|bcd|cde)" * 30, {""}),
-    ],
+    "line", ["Error: ranks " + "1, " * 10**6, "Error: " * 10**6, "keys: " + "/" * 10**6, "\udc80" * 10]
 )
-def test_the_words_of_a_rule_are_the_longest_texts_of_the_ways_to_match(regex, words):
-    assert Rule(key="x", what="x", regex=regex, example="x").words == words
+def test_no_line_keeps_the_rules_busy(line):
+    """A line of 4 KB once took more than a hundred seconds."""
+    for place in ("line", "exception", "end"):
+        find_rule(line, place)
