@@ -15,8 +15,7 @@ from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.config.resolve import Resolved
 from slurmddp.errors import UsageError
 from slurmddp.runs.files import check_out_file, write_whole
-from slurmddp.scaling import formatting
-from slurmddp.scaling.formatting import Study
+from slurmddp.scaling.measurements import Study, compare_sizes, format_study
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +77,6 @@ def scale(  # noqa: PLR0913 - an argument for each option
     same command again collects the existing measurements and submits the missing jobs.
     """
     from slurmddp.scaling import csvfile
-    from slurmddp.scaling.measurements import compare_sizes
 
     if not 0 < min_efficiency <= 1:
         raise UsageError(f"--efficiency {min_efficiency:g} is not a share, above 0 to 1; for 80 % give 0.8")
@@ -157,7 +155,7 @@ def _print_study(study: Study, csv_file: str | None, picture_file: str | None, *
             write_whole(Path(f"{stem}.{kind}").absolute(), content)
             print_message(f"picture: {stem}.{kind}")
     if as_json:
-        click.echo(json.dumps(formatting.as_json(study)))
+        click.echo(json.dumps(study.record))
         return
-    for line in formatting.format_study(study):
+    for line in format_study(study):
         click.echo(line)

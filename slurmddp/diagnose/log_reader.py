@@ -20,6 +20,8 @@ COUNTED_BYTES: Final = 2**31
 EVIDENCE_CHARS: Final = 297
 """How much of a long line is evidence."""
 _BLOCK_BYTES: Final = 2**22
+_LINE_ENDS: Final = (b"\n", b"\r")
+"""A progress bar ends its lines with the second alone."""
 _BAR: Final = re.compile(rb"\d+%|\bit/s|s/it|\d+/\d+ \[")
 
 
@@ -56,18 +58,18 @@ def read_lines(
         if end - begin <= head + tail:
             return list(_split_lines(path, file.read(max(0, end - begin)), begin))
         first = file.read(head)
-        first = first[: first.rfind(b"\n") + 1]
+        first = first[: max(map(first.rfind, _LINE_ENDS)) + 1]
         file.seek(end - tail)
         last = file.read(tail)
-        cut = last.find(b"\n") + 1
+        cut = min((at for at in map(last.rstrip(b"\r\n").find, _LINE_ENDS) if at >= 0), default=-1) + 1
         return [*_split_lines(path, first, begin), *_split_lines(path, last[cut:], end - tail + cut)]
     return []
 
 
 def _split_lines(path: Path, data: bytes, offset: int) -> Iterator[LogLine]:
     for line in data.split(b"\n"):
-        if line.strip():
-            for part in _versions(line):
+        if line.strip(b"\0 \t\r"):
+            for part in _versions(line.replace(b"\0", b"")):
                 yield LogLine(path, offset, clean_line(part[: 4 * LINE_CHARS])[:LINE_CHARS].rstrip())
         offset += len(line) + 1
 

@@ -1,12 +1,17 @@
-"""The values of a diagnosis: a rule, where it matched, and the result. Values only."""
+"""The values of a diagnosis: a rule, where it matched, and the result. Values only.
 
-import re
+The patterns of rules are RE2's (https://github.com/google/re2/wiki/Syntax), which match any line in linear time: a log
+is what any program, or a stranger, has printed. There is no look-ahead and no look-behind: `unless` says what is not
+meant.
+"""
+
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Final, Literal
 
 import msgspec
+import re2
 
 Role = Literal["cause", "symptom", "consequence"]
 """A symptom (a time-out) is the cause only if nothing better is found; a consequence is never the cause."""
@@ -25,8 +30,27 @@ NONE: Final = "none"
 """The cause of a job that did not fail."""
 RESUME: Final = "submit it again; a program that finds its checkpoint continues there"
 """Advice after a stop from outside, also in rules: for a job of a run, the diagnosis names the command instead."""
+_MEMORY_BYTES: Final = 2**26
 NO_FAILURE: Final = frozenset({NONE, "waiting", "running", "slow", "stuck", "held"})
 """The causes of jobs that have not failed."""
+
+
+@cache
+def compile_regex(pattern: str) -> Any:
+    """Return a pattern compiled by RE2. Raises ValueError with its reason, as for a look-ahead."""
+    try:
+        return re2.compile(pattern, quiet_options())
+    except re2.error as error:
+        reason = error.args[0].decode() if isinstance(error.args[0], bytes) else str(error)
+        raise ValueError(f"RE2 does not take the regex {pattern}: {reason}") from error
+
+
+def quiet_options() -> Any:
+    """Return the options of RE2: no messages on stderr, and memory for all patterns at once."""
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _MEMORY_BYTES
+    return options
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
@@ -68,20 +92,25 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if self.regex and not self.example:
             raise ValueError("its regex needs an example: a line that a program has printed")
 
-    @cached_property
-    def regexes(self) -> tuple[re.Pattern[str], ...]:
-        """The compiled patterns."""
-        return tuple(map(re.compile, (self.regex,) if isinstance(self.regex, str) else self.regex))
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The patterns as they are written."""
+        return (self.regex,) if isinstance(self.regex, str) else self.regex
 
     @cached_property
+    def regexes(self) -> tuple[Any, ...]:
+        """The compiled patterns; only those of the rules that match a line are needed."""
+        return tuple(map(compile_regex, self.patterns))
+
+    @property
     def names(self) -> frozenset[str]:
         """What can be filled in: the named groups of the patterns."""
         return frozenset(name for regex in self.regexes for name in regex.groupindex)
 
-    def search(self, text: str) -> re.Match[str] | None:
-        """Return where a line matches."""
+    def search(self, text: str) -> Any:
+        """Return where a line matches, as `re.Match`; None if it does not, or is not meant."""
         match = next((match for regex in self.regexes if (match := regex.search(text))), None)
-        return None if match and self.unless and re.search(self.unless, text) else match
+        return None if match and self.unless and compile_regex(self.unless).search(text) else match
 
     def match(self, text: str) -> Mapping[str, str] | None:
         """Return what the named groups matched in a line, empty for the others; None if the line is not meant."""

@@ -100,7 +100,10 @@ def check_by_step(resolved: Resolved, environ: Mapping[str, str], notice: Notice
             client.run_step(["bash", str(run.job_script)], step, timeout_s=_STEP_LIMIT_S)
         except BaseException:  # srun does not end with the script that started it
             with suppress(ClusterError):
-                _cancel_step(job, folder.name, environ)
+                steps = client.query(commands.list_queue("--steps", f"--jobs={job}", columns="%i %j"), environ)
+                named = (line.split() for line in steps.splitlines())
+                if own := [number for number, *words in named if words == [folder.name]]:  # and no step of others
+                    client.order(commands.cancel(*own), environ)
             raise
         return list(read_findings(run, job))
 
@@ -112,14 +115,6 @@ def _cancel_job(number: str, environ: Mapping[str, str]) -> None:
         client.order(commands.cancel(number), environ)
         while time.monotonic() < deadline and any(not job.has_ended for job in queries.jobs([number], environ)):
             time.sleep(_POLL_S)
-
-
-def _cancel_step(job: str, name: str, environ: Mapping[str, str]) -> None:
-    """Cancel the step of that name, and no other step of the allocation."""
-    steps = client.query(commands.list_queue("--steps", f"--jobs={job}", columns="%i %j"), environ)
-    named = (line.split() for line in steps.splitlines())
-    if own := [step for step, *words in named if words == [name]]:
-        client.order(commands.cancel(*own), environ)
 
 
 def build_check_spec(spec: JobSpec, folder: Path) -> JobSpec:
@@ -175,7 +170,9 @@ def _explain_early_end(run: RunDir, job_id: str, *, has_met: bool) -> Finding:
     """Return why a check ended early, from the supervisor's events, its set-up record and srun's errors."""
     log = run.batch_log(job_id)
     text = log.read_text("utf-8", "replace") if log.exists() else ""
-    what = _add_srun_errors(read_job(run, job_id).outcome.reason, text)
+    what = read_job(run, job_id).outcome.reason
+    if not what or "srun" in what:  # it is not that of a rank: srun's first errors say more
+        what = "; ".join((what or "the job left no record of its end", *_ERRORS.findall(text)[:_SHOWN_ERRORS]))
     lost = _LOST_NODE.search(what)
     host = lost[lost.lastindex or 0] if lost else ""
     if "could not connect IO" in text:
@@ -186,13 +183,6 @@ def _explain_early_end(run: RunDir, job_id: str, *, has_met: bool) -> Finding:
         check, why = "ranks" if has_met else "meeting", "the ranks of a job on these nodes would end the same way"
         advice = f"the output is in {run.logs}"
     return Finding(check=check, level="error", host=host, what=what, why=why, advice=advice)
-
-
-def _add_srun_errors(reason: str, text: str) -> str:
-    """Return the reason, with srun's first errors if it is not that of a rank."""
-    if reason and "srun" not in reason:
-        return reason
-    return "; ".join((reason or "the job left no record of its end", *_ERRORS.findall(text)[:_SHOWN_ERRORS]))
 
 
 @contextmanager

@@ -99,19 +99,15 @@ def check_packages(python: str, found: Found, spec: JobSpec) -> Iterator[Finding
     if found["torch"] is None:
         yield _error(f"{python} has no torch", f"{python} -m pip install torch")
         return
-    yield from _check_command(python, found, spec)
-    yield from _check_slurmddp(python, found)
-    yield from _check_torch(found, spec)
-    yield Finding(check="python", level="ok", what=f"{python} is Python {version} with torch {found['torch']}")
-
-
-def _check_command(python: str, found: Found, spec: JobSpec) -> Iterator[Finding]:
     for name, there in found["modules"].items():
         what = f"COMMAND names the module {name}, which {python} does not find in this folder"
         if not there and spec.has_setup:
             yield Finding(check="python", level="note", what=what, why="the set-up lines may make it available")
         elif not there:
             yield _error(what, "check its name")
+    yield from _check_slurmddp(python, found)
+    yield from _check_torch(found, spec)
+    yield Finding(check="python", level="ok", what=f"{python} is Python {version} with torch {found['torch']}")
 
 
 def _check_slurmddp(python: str, found: Found) -> Iterator[Finding]:

@@ -25,7 +25,12 @@ def check_cluster(request: Request, script: bytes | None, environ: Mapping[str, 
     found = [_refusal("request", problem) for problem in find_problems(spec, cluster)]
     yield from found or [Finding(check="request", level="ok", what="the cluster has what the job asks for")]
     if script is not None:
-        yield _test_sbatch(script, environ)
+        try:
+            start = sbatch_command.expected_start(sbatch_command.test_only(script, environ))
+            when = f", to start at {start:%Y-%m-%d %H:%M}" if start else ""
+            yield Finding(check="sbatch", level="ok", what=f"sbatch would accept it{when}")
+        except ClusterError as error:
+            yield _refusal("sbatch", str(error))
     if spec.requeue and not cluster.requeue:
         what = "this cluster requeues no job unless the script asks for it (JobRequeue=0), which a site may refuse"
         yield Finding(check="requeue", level="note", what=what)
@@ -43,19 +48,15 @@ def _describe_version(cluster: Cluster) -> Finding:
     return Finding(check="slurm", level="note", what=what, why=why, advice=advice)
 
 
-def _test_sbatch(script: bytes, environ: Mapping[str, str]) -> Finding:
-    try:
-        start = sbatch_command.expected_start(sbatch_command.test_only(script, environ))
-    except ClusterError as error:
-        return _refusal("sbatch", str(error))
-    when = f", to start at {start:%Y-%m-%d %H:%M}" if start else ""
-    return Finding(check="sbatch", level="ok", what=f"sbatch would accept it{when}")
-
-
 def describe_preemption(partition: Partition, cluster: Cluster, *, requeues: bool) -> Finding:
     """Return what happens to the job if one of higher priority needs its nodes."""
     grace = f"after a grace time of {partition.grace_s} s" if partition.grace_s else "at once"
-    notice = _describe_notice(partition, cluster)
+    how = "signalled before" if cluster.signals_on_preemption else "told by SIGTERM"
+    notice = (
+        "the ranks are told at once, and save their state"
+        if partition.grace_s
+        else f"the ranks are {how}, and have {cluster.kill_wait_s} s to save their state"
+    )
     level: Level = "note"
     why = advice = ""
     if cluster.preempts_by_qos:
@@ -76,13 +77,6 @@ def describe_preemption(partition: Partition, cluster: Cluster, *, requeues: boo
         why, advice = "the job does not start again by itself", "queue jobs that continue it: `submit --chain N`"
     what = f"partition {partition.name}: {what}"
     return Finding(check="preemption", level=level, what=what, why=why, advice=advice)
-
-
-def _describe_notice(partition: Partition, cluster: Cluster) -> str:
-    if partition.grace_s:
-        return "the ranks are told at once, and save their state"
-    how = "signalled before" if cluster.signals_on_preemption else "told by SIGTERM"
-    return f"the ranks are {how}, and have {cluster.kill_wait_s} s to save their state"
 
 
 def _refusal(check: str, what: str) -> Finding:

@@ -121,8 +121,9 @@ def _check_caches(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding
 def file_system_type(path: Path) -> str:
     """Return the type of the file system of a path, which need not exist; empty if it is not known."""
     real = os.path.realpath(path)
-    found = [(point, kind) for point, kind in _read_mounts().items() if _contains(point, real)]
-    return max(found, key=lambda each: len(each[0]), default=("", ""))[1]
+    mounts = _read_mounts()
+    above = (point for point in mounts if real == point or real.startswith(point.rstrip("/") + "/"))
+    return mounts.get(max(above, key=len, default=""), "")
 
 
 def is_shared(path: Path) -> bool:
@@ -145,7 +146,3 @@ def _read_mounts() -> dict[str, str]:
         return {}
     mounts = [fields for fields in (line.split(" ") for line in lines) if len(fields) >= _FIELDS]
     return {re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), point): kind for _, point, kind, *_ in mounts}
-
-
-def _contains(point: str, path: str) -> bool:
-    return path == point or path.startswith(point.rstrip("/") + "/")

@@ -1,13 +1,11 @@
-"""The attempts of a run in their order, and the steps of each, from its events and what Slurm says. Pure."""
+"""The attempts of a run with their times and steps, from its events and what Slurm says. Pure."""
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from slurmddp.outcome import Kind, Outcome
-from slurmddp.report.downsample import ValueCount
+from slurmddp.outcome import Kind
 from slurmddp.runs.facts import Attempt, Run
 from slurmddp.runs.history import AttemptEvents, Event
 from slurmddp.slurm.job_info import JobInfo
@@ -87,18 +85,13 @@ class StepProgress:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimedAttempt(AttemptEvents):
+class TimedAttempt(Attempt):
     """One attempt, and how its time was spent."""
 
     begin: float
     """When the job got its nodes, or when the attempt before it ended on them."""
     end: float
-    outcome: Outcome
-    hosts: str = ""
-    """A host list; empty if it is not known."""
     progress: StepProgress | None = None
-    counts: Mapping[str, ValueCount] = field(default_factory=dict)
-    """How many values each name had; empty if `events` are all that there were."""
     kept: int = 0
     """The step up to which later attempts, or the result, use its work."""
     before: tuple[Span, ...] = ()
@@ -109,75 +102,58 @@ class TimedAttempt(AttemptEvents):
     @property
     def label(self) -> str:
         """Its name in a chart: `<job> <attempt>`."""
-        return f"{self.job} {self.name}"
+        return f"{self.job_id} {self.name}"
 
     @property
-    def is_clean(self) -> bool:
-        """Whether it ended by itself: it was complete, or told to stop."""
-        return self.outcome.kind in (Kind.DONE, Kind.STOPPED)
+    def allocation(self) -> tuple[str, str]:
+        """The job, and which of its starts by Slurm it was: the attempts in one allocation follow one another."""
+        return self.job_id, self.name.partition(".")[0]
 
     def spent(self, kind: TimeKind) -> float:
         """Return the seconds of one kind in it and in the time before it."""
         return sum(span.seconds for span in (*self.before, *self.spans) if span.kind == kind)
 
 
-def build_attempts(run: Run, *, known: Mapping[str, JobInfo], now: float) -> list[TimedAttempt]:
-    """Return the attempts in their order, still without spans; `known` is what Slurm says of each job."""
-    found = sorted(map(_build_attempt, run.attempts), key=lambda attempt: (attempt.begin, attempt.end))
-    newest = {attempt.job: attempt for attempt in found if attempt.job in known}
-    return _separate(
-        [
-            _add_slurm_times(attempt, known[attempt.job], now) if newest.get(attempt.job) is attempt else attempt
-            for attempt in found
-        ]
-    )
-
-
-def _build_attempt(attempt: Attempt) -> TimedAttempt:
-    events = attempt.events
-    start, requeue = events.last("attempt_start"), events.last("requeue")
-    return TimedAttempt(
-        job=attempt.job_id,
-        name=attempt.name,
-        begin=min([event.time for event in events.events] + _allocation_time(start)),
-        end=max(event.time for event in events.events if not (event.kind == "cancel" and requeue)),
-        events=tuple(sorted(events.events, key=lambda event: event.time)),
-        hosts=start.text("nodes") if start else "",
-        outcome=attempt.outcome,
-        progress=build_progress(events),
-    )
-
-
-def _allocation_time(start: Event | None) -> list[float]:
-    """Return when the job got its nodes, if the attempt is the first on them and the time is known."""
-    time = start.number("allocated") if start and start.attempt.endswith(".0") else None
-    return [time] if time else []
-
-
-def _add_slurm_times(attempt: TimedAttempt, job: JobInfo, now: float) -> TimedAttempt:
-    """Return the newest attempt of a job with the times and the state that Slurm gives."""
-    if attempt.name.endswith(".0") and job.started is not None:
-        attempt = replace(attempt, begin=min(attempt.begin, job.started.timestamp()))
-    if attempt.outcome.kind is Kind.RUNNING:
-        return replace(attempt, end=max(attempt.end, now))
-    return replace(attempt, end=max(attempt.end, job.ended.timestamp())) if job.ended is not None else attempt
-
-
-def _separate(attempts: list[TimedAttempt]) -> list[TimedAttempt]:
-    """Order the attempts by time, and cut each where the next begins."""
+def build_attempts(run: Run, now: float) -> list[TimedAttempt]:
+    """Return the attempts in the order of time, each cut where the next begins; still without spans."""
+    found = [
+        _build_attempt(attempt, job.slurm if attempt is job.attempts[-1] else None, now)
+        for job in run.jobs
+        for attempt in job.attempts
+    ]
     done: list[TimedAttempt] = []
-    for attempt in sorted(attempts, key=lambda attempt: (attempt.begin, attempt.end)):
+    for attempt in sorted(found, key=lambda attempt: (attempt.begin, attempt.end)):
         begin = attempt.begin
         if done:
             before = done[-1]
             done[-1] = replace(before, end=max(min(before.end, begin), before.begin))
-            begin = done[-1].end if _allocation(before) == _allocation(attempt) else max(begin, before.begin)
+            begin = done[-1].end if before.allocation == attempt.allocation else max(begin, before.begin)
         done.append(replace(attempt, begin=begin, end=max(attempt.end, begin)))
     return done
 
 
-def _allocation(attempt: TimedAttempt) -> tuple[str, str]:
-    return attempt.job, attempt.name.partition(".")[0]
+def _build_attempt(attempt: Attempt, slurm: JobInfo | None, now: float) -> TimedAttempt:
+    """Return an attempt with its time and steps; `slurm` is what Slurm says of the job, of its newest attempt alone."""
+    events, requeue, start = attempt.events.events, attempt.events.last("requeue"), attempt.events.last("attempt_start")
+    begins: list[float | None] = [min(event.time for event in events)]
+    if attempt.name.endswith(".0"):  # the first in its allocation
+        begins.append(start.number("allocated") or None if start else None)
+        begins.append(slurm.started.timestamp() if slurm and slurm.started else None)
+    ends = [event.time for event in events if not (event.kind == "cancel" and requeue)]
+    if attempt.outcome.kind is Kind.RUNNING:
+        ends.append(now)
+    elif slurm and slurm.has_ended and slurm.ended:
+        ends.append(slurm.ended.timestamp())
+    return TimedAttempt(
+        run=attempt.run,
+        job_id=attempt.job_id,
+        name=attempt.name,
+        outcome=attempt.outcome,
+        events=attempt.events,
+        begin=min(time for time in begins if time is not None),
+        end=max(ends),
+        progress=build_progress(attempt.events),
+    )
 
 
 def build_progress(attempt: AttemptEvents) -> StepProgress | None:
@@ -185,31 +161,18 @@ def build_progress(attempt: AttemptEvents) -> StepProgress | None:
     stalls = tuple(map(_build_stall, attempt.all("checkpoint")))
     points = [(event.time, event.count("step")) for event in attempt.all("metrics")]
     points += [(stall.begin, stall.step) for stall in stalls]
-    first = _first_point(attempt, has_points=bool(points))
-    return StepProgress(tuple(_drop_falling(first, sorted(points))), stalls) if first else None
-
-
-def _first_point(attempt: AttemptEvents, *, has_points: bool) -> tuple[float, int] | None:
-    """Return when the first step began, and how many were finished; old records have only the resume or the start."""
-    loops = attempt.all("loop")
-    event = loops[0] if loops else attempt.last("resume") or (attempt.last("start") if has_points else None)
-    return (event.time, event.count("step")) if event else None
-
-
-def _drop_falling(first: tuple[float, int], points: list[tuple[float, int]]) -> Iterator[tuple[float, int]]:
-    yield first
-    began, highest = first
-    for time, step in points:
-        if step >= highest:
-            highest = step
-            yield max(time, began), step
+    loops = attempt.all("loop")  # old records have none: there the resume, or the start, is when the first step began
+    first = loops[0] if loops else attempt.last("resume") or (attempt.last("start") if points else None)
+    if first is None:
+        return None
+    known = [(first.time, first.count("step"))]
+    for time, step in sorted(points):
+        if step >= known[-1][1]:
+            known.append((max(time, first.time), step))
+    return StepProgress(tuple(known), stalls)
 
 
 def _build_stall(event: Event) -> CheckpointStall:
-    held_s, write_s = (_positive_seconds(event, name) for name in ("held_s", "write_s"))
+    values = (event.number(name) or 0.0 for name in ("held_s", "write_s"))
+    held_s, write_s = (value if math.isfinite(value) and value > 0 else 0.0 for value in values)
     return CheckpointStall(event.time - write_s - held_s, event.time - write_s, event.count("step"))
-
-
-def _positive_seconds(event: Event, name: str) -> float:
-    value = event.number(name)
-    return value if value is not None and math.isfinite(value) and value > 0 else 0.0

@@ -47,14 +47,10 @@ class Scale:
 
     def ticks(self, *, whole: bool = False) -> list[float]:
         """Return a few round values in the range, in order; only whole numbers with `whole`."""
-        return self._decades() if self.is_log else self._rounds(whole=whole)
-
-    def _decades(self) -> list[float]:
-        first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
-        stride = 1 + (last - first) // _MOST_TICKS
-        return [10.0**power for power in range(first, last + 1, stride)]
-
-    def _rounds(self, *, whole: bool) -> list[float]:
+        if self.is_log:
+            first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
+            stride = 1 + (last - first) // _MOST_TICKS
+            return [10.0**power for power in range(first, last + 1, stride)]
         width = self.high - self.low
         if not 0 < width < math.inf:
             return []

@@ -17,9 +17,8 @@ from slurmddp.monitoring.status import JobStatus
 from slurmddp.monitoring.status.job_status import json_value
 from slurmddp.outcome import Kind, Outcome, Phase
 from slurmddp.report.attempts import TimedAttempt
-from slurmddp.report.downsample import read_events
-from slurmddp.report.goodput import Figures, compute_figures
-from slurmddp.report.timeline import Timeline, build_timeline
+from slurmddp.report.curves import Counts, read_events
+from slurmddp.report.timeline import Figures, Timeline, build_timeline, compute_figures
 from slurmddp.runs.facts import read_run
 from slurmddp.runs.files import TAIL_BYTES, open_or_empty
 from slurmddp.runs.history import Event, History
@@ -27,7 +26,7 @@ from slurmddp.runs.layout import RunDir
 from slurmddp.runs.log_tail import file_size, start_of_tail
 from slurmddp.runs.lookup import Target, find_all_jobs
 from slurmddp.runs.submissions import parse_time, submissions
-from slurmddp.slurm.job_info import JobInfo, JobRef
+from slurmddp.slurm.job_info import JobRef
 from slurmddp.text import clean_line, mask_secrets
 
 WORKER: Final = "the bundled worker"
@@ -53,6 +52,7 @@ class Report:
     settings: tuple[tuple[str, str, str], ...]
     """The values of the job, without secrets: key, value, source (empty if it is not recorded)."""
     events: tuple[Event, ...]
+    counts: Counts
     timeline: Timeline
     figures: Figures
     diagnosis: Diagnosis | None = None
@@ -71,7 +71,7 @@ class Report:
     def status(self) -> JobStatus | None:
         """The status of the job that runs or waits, else of the one that ran last."""
         active = [job for job in self.statuses if job.phase in ("running", "queued")]
-        ran = [job for job in self.statuses if self.attempts and job.job_id == self.attempts[-1].job]
+        ran = [job for job in self.statuses if self.attempts and job.job_id == self.attempts[-1].job_id]
         return next(iter(active or ran or self.statuses[-1:]), None)
 
     @property
@@ -93,20 +93,17 @@ def collect_report(run: RunDir, environ: Mapping[str, str], *, now: float) -> Re
     report = replace(report, causes=dict(_diagnose_attempts(run, report)))
     if report.phase != "failed":
         return report
-    job_id = report.status.job_id if report.status else report.attempts[-1].job
+    job_id = report.status.job_id if report.status else report.attempts[-1].job_id
     with suppress(ClusterError):
         found = _mask_secrets(diagnose(run, job_id, environ))
-        return replace(report, diagnosis=found, last_lines=_read_last_lines(run, found))
+        report = replace(report, diagnosis=found)
+        if found.rank is not None and found.attempt:
+            path = run.rank_log(found.job_id, found.attempt, found.rank)
+            with open_or_empty(path) as log:
+                log.seek(start_of_tail(path, LAST_LINES, file_size(path)))
+                lines = log.read(TAIL_BYTES).splitlines()
+            report = replace(report, last_lines=tuple(str(mask_secrets(clean_line(line))) for line in lines))
     return report
-
-
-def _read_last_lines(run: RunDir, found: Diagnosis) -> tuple[str, ...]:
-    if found.rank is None or not found.attempt:
-        return ()
-    path = run.rank_log(found.job_id, found.attempt, found.rank)
-    with open_or_empty(path) as log:
-        log.seek(start_of_tail(path, LAST_LINES, file_size(path)))
-        return tuple(str(mask_secrets(clean_line(line))) for line in log.read(TAIL_BYTES).splitlines())
 
 
 def _diagnose_attempts(run: RunDir, report: Report) -> Iterator[tuple[str, Diagnosis]]:
@@ -114,9 +111,9 @@ def _diagnose_attempts(run: RunDir, report: Report) -> Iterator[tuple[str, Diagn
     unclear = (Kind.REQUEUED, Kind.UNKNOWN)
     wanted = [one for one in report.attempts if one.outcome.kind.failed or one.outcome.kind in unclear]
     for attempt in wanted[-MOST_CAUSES:]:
-        if attempt.name in run.attempts(attempt.job):
-            events = [event for event in report.events if event.job == attempt.job]
-            found = diagnose_attempt(run, attempt.job, attempt.name, events)
+        if attempt.name in run.attempts(attempt.job_id):
+            events = [event for event in report.events if event.job == attempt.job_id]
+            found = diagnose_attempt(run, attempt.job_id, attempt.name, events)
             if found.cause not in (UNKNOWN, NONE):
                 yield attempt.label, _mask_secrets(found)
 
@@ -140,11 +137,8 @@ def _collect_undiagnosed(run: RunDir, environ: Mapping[str, str], now: float) ->
     timeline = build_timeline(
         read_run(run, answers, silent=silent, history=history),
         {item["job"]: time.timestamp() for item in submitted if (time := parse_time(item.get("time")))},
-        known={job.job_id: _job_info(job) for job in statuses},
         now=now,
     )
-    attempts = (replace(one, counts=sampled.counts.get((one.job, one.name), {})) for one in timeline.attempts)
-    timeline = replace(timeline, attempts=tuple(attempts))
     spec = read_spec(run)
     return Report(
         run=run,
@@ -154,6 +148,7 @@ def _collect_undiagnosed(run: RunDir, environ: Mapping[str, str], now: float) ->
         command=_format_command(spec),
         settings=tuple(_list_settings(spec)),
         events=history.events,
+        counts=sampled.counts,
         timeline=timeline,
         figures=compute_figures(timeline),
     )
@@ -166,25 +161,18 @@ def read_spec(run: RunDir) -> dict[str, Any]:
     return {}
 
 
-def _job_info(job: JobStatus) -> JobInfo:
-    """Return what Slurm itself says of a job. Times from the files are left out: the events are better."""
-    info = JobInfo(job_id=job.job_id, state=job.state, source=job.source)
-    return info if job.source == "files" else info._replace(started=job.started, ended=job.ended)
-
-
 def _format_command(spec: Mapping[str, Any]) -> str:
     words = spec.get("command")
     if not isinstance(words, list) or not words:
         worker = spec.get("worker")
         return f"{WORKER}, task {worker.get('task')}" if isinstance(worker, dict) else ""
-    return shlex.join(map(str, mask_secrets([_decode_word(word) for word in words])))
+    # spec.toml holds a word that is not UTF-8 as a list of bytes
+    plain = (bytes(word).decode("utf-8", "backslashreplace") if _is_bytes(word) else str(word) for word in words)
+    return shlex.join(map(str, mask_secrets(list(plain))))
 
 
-def _decode_word(word: Any) -> str:
-    """Return a word of COMMAND; spec.toml holds a word that is not UTF-8 as a list of bytes."""
-    if isinstance(word, list) and all(isinstance(byte, int) and 0 <= byte < 256 for byte in word):  # noqa: PLR2004 a byte
-        return bytes(word).decode("utf-8", "backslashreplace")
-    return str(word)
+def _is_bytes(word: Any) -> bool:
+    return isinstance(word, list) and all(isinstance(byte, int) and 0 <= byte < 256 for byte in word)  # noqa: PLR2004 a byte
 
 
 def _list_settings(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -229,7 +217,7 @@ def make_json(report: Report) -> dict[str, Any]:
 
 def _attempt_json(attempt: TimedAttempt, cause: Diagnosis | None) -> dict[str, Any]:
     return {
-        "job": attempt.job,
+        "job": attempt.job_id,
         "attempt": attempt.name,
         "begin": attempt.begin,
         "end": attempt.end,

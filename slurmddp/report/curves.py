@@ -1,18 +1,139 @@
-"""Curves over the steps: a line for each attempt. Pure."""
+"""The values that a run logged, downsampled while its events are read, and their curves over the steps.
+
+A curve has a line for each attempt. Reads the events; writes nothing.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
 
 from slurmddp.report.attempts import TimedAttempt
-from slurmddp.report.downsample import RATE, ValueCount, logged_values
+from slurmddp.runs.files import open_or_empty
+from slurmddp.runs.history import Event, number, parse_events
 
+MOST_METRICS: Final = 4000
+"""Of more metrics only those that show the shape of a bucket are kept."""
+_OF_A_BUCKET: Final = 10
+"""About so many metrics of a bucket are kept: those of four or five names."""
+_METRICS: Final = b'"event": "metrics"'
+RATE: Final = "steps/s"
+"""A value that is measured and not logged: the steps per second since the metrics before."""
 MOST_ODD: Final = 400
 """How many values that are not finite a line shows."""
 
 LOSS, THROUGHPUT, STEPS_PER_S, HELD, WRITE = "loss", "samples_per_s", RATE, "held_s", "write_s"
 _FIRST: Final = (LOSS, THROUGHPUT, STEPS_PER_S)
+
+
+@dataclass(frozen=True)
+class ValueCount:
+    """How many values were logged by one name."""
+
+    count: int
+    odd: int
+    """How many of them are `nan`, `inf` or `-inf`."""
+
+
+Counts = Mapping[tuple[str, str], Mapping[str, ValueCount]]
+"""By job and attempt, and by name; of all metrics, also of those that are not kept."""
+
+
+@dataclass(frozen=True)
+class SampledEvents:
+    """The events of a run, with the metrics downsampled."""
+
+    events: tuple[Event, ...]
+    """In the order of the file; the metrics of each attempt follow all other events, and have `RATE` as a value."""
+    counts: Counts
+
+
+def read_events(path: Path) -> SampledEvents:
+    """Return the events of a file of JSON lines, without lines that are no event; none if there is no file."""
+    with open_or_empty(path) as file:
+        count = sum(_METRICS in line for line in file)
+        file.seek(0)
+        size = 1 if count <= MOST_METRICS else -(-count * _OF_A_BUCKET // MOST_METRICS)
+        return downsample_events(parse_events(file), size)
+
+
+def downsample_events(events: Iterable[Event], size: int) -> SampledEvents:
+    """Return the events, with the metrics of each attempt in buckets of this size.
+
+    Each bucket of an attempt's metrics keeps its first and last, and the least and most for each name, `RATE` included.
+    So a peak among a million stays (M4: Jugel et al., VLDB 2014).
+    """
+    others: list[Event] = []
+    series: dict[tuple[str, str], _Series] = {}
+    for event in events:
+        if event.kind == "metrics":
+            series.setdefault((event.job, event.attempt), _Series(size)).add(event)
+        else:
+            others.append(event)
+    for one in series.values():
+        one.close_bucket()
+    metrics = (event for one in series.values() for event in one.kept)
+    counts = {
+        key: {name: ValueCount(count, one.odd[name]) for name, count in one.counts.items()}
+        for key, one in series.items()
+    }
+    return SampledEvents((*others, *metrics), counts)
+
+
+def logged_values(metrics: Event) -> Iterator[tuple[str, float]]:
+    """Yield the values of metrics by name; what is no number is left out."""
+    for name, raw in _values(metrics).items():
+        if (value := number(raw)) is not None:
+            yield str(name), value
+
+
+@dataclass
+class _Series:
+    """The metrics of one attempt, in buckets."""
+
+    size: int
+    kept: list[Event] = field(default_factory=list)
+    bucket: list[Event] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    odd: Counter[str] = field(default_factory=Counter)
+    before: Event | None = None
+
+    def add(self, event: Event) -> None:
+        """Add metrics; a full bucket is downsampled."""
+        steps, seconds = (
+            (event.count("step") - self.before.count("step"), event.time - self.before.time) if self.before else (0, 0)
+        )
+        self.before = event
+        if steps > 0 and seconds > 0:
+            event = replace(event, fields={**event.fields, "values": {RATE: steps / seconds, **_values(event)}})
+        self.bucket.append(event)
+        if len(self.bucket) == self.size:
+            self.close_bucket()
+
+    def close_bucket(self) -> None:
+        """Count the bucket's values; keep the metrics that show its shape, and the first with an odd value."""
+        finite: dict[str, list[tuple[float, int]]] = {}
+        odd: list[int] = []
+        for at, event in enumerate(self.bucket):
+            for name, value in logged_values(event):
+                self.counts[name] += 1
+                if math.isfinite(value):
+                    finite.setdefault(name, []).append((value, at))
+                else:
+                    self.odd[name] += 1
+                    odd.append(at)
+        extremes = {at for values in finite.values() for _, at in (min(values), max(values))}
+        shown = extremes | {0, len(self.bucket) - 1, *odd[:1]}
+        self.kept += [event for at, event in enumerate(self.bucket) if at in shown]
+        self.bucket.clear()
+
+
+def _values(metrics: Event) -> Mapping[str, Any]:
+    found = metrics.fields.get("values")
+    return found if isinstance(found, Mapping) else {}
+
 
 Point = tuple[int, float]
 """A step, and a finite value."""
@@ -43,17 +164,18 @@ Curves = Mapping[str, Sequence[Line]]
 """By name, a line for each attempt, the oldest first; at least one."""
 
 
-def build_metric_curves(attempts: Sequence[TimedAttempt]) -> Curves:
+def build_metric_curves(attempts: Sequence[TimedAttempt], counts: Counts) -> Curves:
     """Return the curves of the logged values and of the steps per second: loss and throughput first, then by name."""
     lines: dict[str, list[Line]] = {}
     for attempt in attempts:
         points: dict[str, list[Point]] = {}
-        for event in attempt.all("metrics"):
+        for event in attempt.events.all("metrics"):
             for name, value in logged_values(event):
                 points.setdefault(name, []).append((event.count("step"), value))
         for name, own in points.items():
-            lines.setdefault(name, []).append(_build_line(attempt.label, own, attempt.counts.get(name)))
-    return {name: lines[name] for name in sorted(lines, key=_sort_key)}
+            logged = counts.get((attempt.job_id, attempt.name), {}).get(name)
+            lines.setdefault(name, []).append(_build_line(attempt.label, own, logged))
+    return {name: lines[name] for name in (*_FIRST, *sorted(lines.keys() - {*_FIRST})) if name in lines}
 
 
 def build_checkpoint_curves(attempts: Sequence[TimedAttempt]) -> Curves:
@@ -61,18 +183,10 @@ def build_checkpoint_curves(attempts: Sequence[TimedAttempt]) -> Curves:
     lines: dict[str, list[Line]] = {}
     for name in (HELD, WRITE):
         for attempt in attempts:
-            if points := _checkpoint_points(attempt, name):
+            found = ((event.count("step"), event.number(name)) for event in attempt.events.all("checkpoint"))
+            if points := [(step, value) for step, value in found if value is not None]:
                 lines.setdefault(name, []).append(_build_line(attempt.label, points))
     return lines
-
-
-def _sort_key(name: str) -> tuple[int, str]:
-    return (_FIRST.index(name) if name in _FIRST else len(_FIRST), name)
-
-
-def _checkpoint_points(attempt: TimedAttempt, name: str) -> list[Point]:
-    found = ((event.count("step"), event.number(name)) for event in attempt.all("checkpoint"))
-    return [(step, value) for step, value in found if value is not None]
 
 
 def _build_line(label: str, points: list[Point], logged: ValueCount | None = None) -> Line:

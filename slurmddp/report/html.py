@@ -6,7 +6,6 @@ escapes, and the page's security policy forbids the browser to load or run anyth
 
 import base64
 import hashlib
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +17,6 @@ from slurmddp.monitoring.event_words import describe_event
 from slurmddp.report import curves, number_format, svg
 from slurmddp.report.attempts import ALLOCATED
 from slurmddp.report.collect import Report
-from slurmddp.runs.history import Event
 
 _FOLDER: Final = Path(__file__).parent
 _LONGEST: Final = 4000
@@ -80,6 +78,11 @@ def _template_values(report: Report) -> dict[str, Any]:
     timeline, attempts, figures = report.timeline, report.attempts, report.figures
     seconds = [(kind, figures.seconds.get(kind, 0.0)) for kind in svg.KINDS]
     last = report.submissions[-1] if report.submissions else None
+    slow: dict[int, list[Any]] = {}
+    for event in (event for event in report.events if event.kind == "straggler"):
+        slow.setdefault(event.count("slow_rank"), []).append(event)
+    others = (event for event in report.events if event.kind not in ("checkpoint", "straggler"))  # shown elsewhere
+    happened = [(event, words) for event in others if (words := describe_event(event))]
     return {
         "report": report,
         "name": report.run.path.name,
@@ -95,31 +98,15 @@ def _template_values(report: Report) -> dict[str, Any]:
         "whole": svg.draw_run(timeline),
         "axis": svg.draw_time_axis(timeline),
         "attempts": [
-            (attempt, svg.draw_attempt(timeline, attempt), attempt.last("start"))
+            (attempt, svg.draw_attempt(timeline, attempt), attempt.events.last("start"))
             for attempt in report.attempts[-MOST_ATTEMPTS:]
         ],
         "classes": CLASSES,
-        "charts": svg.draw_charts(curves.build_metric_curves(attempts), attempts),
+        "charts": svg.draw_charts(curves.build_metric_curves(attempts, report.counts), attempts),
         "checkpoint_charts": svg.draw_charts(curves.build_checkpoint_curves(attempts), attempts),
         "styles": list(svg.line_styles(attempts).items()),
         "old_style": svg.STYLES,
-        "slow": _slow_ranks(report.events),
+        "slow": dict(sorted(slow.items())),
         "findings": [event for event in report.events if event.kind == "finding"][-MOST_ROWS:],
-        "happened": list(_described_events(report.events))[-MOST_ROWS:],
+        "happened": happened[-MOST_ROWS:],
     }
-
-
-def _slow_ranks(events: tuple[Event, ...]) -> dict[int, list[Event]]:
-    """Return the events about each rank that all others had to wait for."""
-    found: dict[int, list[Event]] = {}
-    for event in events:
-        if event.kind == "straggler":
-            found.setdefault(event.count("slow_rank"), []).append(event)
-    return dict(sorted(found.items()))
-
-
-def _described_events(events: tuple[Event, ...]) -> Iterator[tuple[Event, str]]:
-    """Yield the events of the last table, in words; checkpoints and slow ranks are shown elsewhere."""
-    for event in events:
-        if event.kind not in ("checkpoint", "straggler") and (words := describe_event(event)):
-            yield event, words

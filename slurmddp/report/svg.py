@@ -98,7 +98,7 @@ class Chart:
 
 
 def draw_run(timeline: Timeline) -> list[Mark]:
-    """Return the whole run as one bar."""
+    """Return the whole run as one bar, without its checkpoints."""
     marks = [mark for attempt in timeline.attempts for mark in _marks(timeline, attempt) if mark.kind != "checkpoint"]
     return _draw_bar(timeline, timeline.spans, marks)
 
@@ -147,7 +147,11 @@ def _draw_chart(name: str, lines: Sequence[Line], x: Scale, looks: Mapping[str, 
         description=_description(lines, x, y),
         is_log=y.is_log,
         lines=tuple(_draw_line(line, x, y, looks[line.label]) for line in lines),
-        odd=tuple(mark for line in lines for mark in _odd_marks(line, x)),
+        odd=tuple(
+            Mark(_ODD_GLYPHS[str(value)], _percent(x.at(step)), f"{value} at step {step:,}")
+            for line in lines
+            for step, value in line.odd
+        ),
         x_ticks=tuple(_tick(x.at(step), f"{step:,.0f}") for step in x.ticks(whole=True)),
         y_ticks=tuple(Tick(_percent(1 - y.at(value)), number_format.figure(value)) for value in y.ticks() if values),
     )
@@ -164,7 +168,7 @@ def _draw_bar(timeline: Timeline, spans: Sequence[Span], marks: Sequence[Mark]) 
 
 
 def _marks(timeline: Timeline, attempt: TimedAttempt) -> Iterator[Mark]:
-    for event in attempt.events:
+    for event in attempt.events.events:
         if event.kind in _MARKED:
             words = f"{describe_event(event)}, {number_format.clock(event.time)}"
             yield Mark(event.kind, _at(timeline, event.time), words)
@@ -190,12 +194,6 @@ def _draw_line(line: Line, x: Scale, y: Scale, look: tuple[int, int]) -> DrawnLi
     step, value = line.points[0] if line.points else (x.low, y.low)
     place = {"x": _percent(x.at(step)), "y": _percent(1 - y.at(value))}
     return DrawnLine(line=line, style=style, path=path, number=number, **place)
-
-
-def _odd_marks(line: Line, x: Scale) -> Iterator[Mark]:
-    for step, value in line.odd:
-        name = str(value)
-        yield Mark(_ODD_GLYPHS[name], _percent(x.at(step)), f"{name} at step {step:,}")
 
 
 def _description(lines: Sequence[Line], x: Scale, y: Scale) -> str:

@@ -1,12 +1,17 @@
-"""How a run spent each moment from its first submission to its end: it waited, started, trained or lost time. Pure."""
+"""How a run spent each moment from its first submission to its end: it waited, started, trained or lost time. Pure.
 
+And the same in numbers: how much of the time was useful.
+"""
+
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from slurmddp.outcome import Kind
-from slurmddp.report.attempts import Span, StepProgress, TimedAttempt, build_attempts
+from slurmddp.report.attempts import ALLOCATED, Span, StepProgress, TimedAttempt, TimeKind, build_attempts
 from slurmddp.runs.facts import Run
-from slurmddp.slurm.job_info import JobInfo, JobRef
+from slurmddp.runs.ownership import attempt_order
+from slurmddp.slurm.job_info import JobRef
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,19 +30,12 @@ class Timeline:
         return (*(span for attempt in self.attempts for span in (*attempt.before, *attempt.spans)), *self.after)
 
 
-def build_timeline(
-    run: Run,
-    submitted: Mapping[str, float] | None = None,
-    *,
-    known: Mapping[str, JobInfo] | None = None,
-    now: float,
-) -> Timeline:
-    """Return when what happened; `submitted` are the times of the jobs, `known` is what Slurm says of each."""
-    times, known = submitted or {}, known or {}
-    attempts = _add_spans(build_attempts(run, known=known, now=now))
+def build_timeline(run: Run, times: Mapping[str, float], *, now: float) -> Timeline:
+    """Return when what happened; `times` are those of the submissions, by job."""
+    attempts = _add_spans(build_attempts(run, now))
     begin = min([*times.values(), *(attempt.begin for attempt in attempts)], default=now)
     attempts = _add_waits(attempts, times, begin)
-    after = _wait_after(attempts, times, known, now)
+    after = _wait_after(run, attempts, times, now)
     end = after[-1].end if after else max((attempt.end for attempt in attempts), default=begin)
     return Timeline(begin=begin, end=end, attempts=tuple(attempts), after=after)
 
@@ -48,26 +46,22 @@ def _add_spans(attempts: Sequence[TimedAttempt]) -> list[TimedAttempt]:
     done = []
     resumed_at: float = float("inf")
     for attempt in reversed(attempts):
-        kept = (
-            replace(attempt, kept=_count_kept(attempt, attempt.progress, resumed_at)) if attempt.progress else attempt
-        )
-        done.append(replace(kept, spans=tuple(merge_spans(_attempt_spans(kept, is_measured=is_measured)))))
-        resumed_at = min(resumed_at, attempt.progress.first) if attempt.progress else resumed_at
+        if progress := attempt.progress:
+            goes_on = attempt.outcome.kind in (Kind.RUNNING, Kind.DONE)
+            kept = progress.last if goes_on else progress.saved
+            if resumed_at < float("inf"):  # the lowest step that later attempts began at
+                kept = int(max(progress.first, min(resumed_at, progress.last)))
+            attempt = replace(attempt, kept=kept)  # noqa: PLW2901
+            resumed_at = min(resumed_at, progress.first)
+        done.append(replace(attempt, spans=tuple(merge_spans(_attempt_spans(attempt, is_measured=is_measured)))))
     return done[::-1]
-
-
-def _count_kept(attempt: TimedAttempt, progress: StepProgress, resumed_at: float) -> int:
-    """Return the step up to which an attempt's work was used; `resumed_at` is the lowest step that others began at."""
-    if resumed_at < float("inf"):
-        return int(max(progress.first, min(resumed_at, progress.last)))
-    return progress.last if attempt.outcome.kind in (Kind.RUNNING, Kind.DONE) else progress.saved
 
 
 def _attempt_spans(attempt: TimedAttempt, *, is_measured: bool) -> Iterator[Span]:
     """Yield how an attempt's time was spent, in order; spans may be empty."""
     progress = attempt.progress
     if progress is None:
-        started = attempt.last("start")
+        started = attempt.events.last("start")
         trains_from = attempt.end if is_measured or started is None else min(started.time, attempt.end)
         yield Span("startup", attempt.begin, trains_from)
         yield Span("unmeasured", trains_from, attempt.end)
@@ -86,7 +80,7 @@ def _useful_and_lost_end(attempt: TimedAttempt, progress: StepProgress) -> tuple
         return attempt.end, attempt.end
     stall_ends = (stall.end for stall in progress.stalls if stall.step <= attempt.kept)
     useful_end = max([progress.time_of(attempt.kept), *stall_ends])
-    if not attempt.is_clean:
+    if attempt.outcome.kind not in (Kind.DONE, Kind.STOPPED):  # it did not end by itself
         return useful_end, attempt.end
     return useful_end, progress.last_time if progress.last > attempt.kept else useful_end
 
@@ -124,23 +118,21 @@ def _add_waits(attempts: list[TimedAttempt], times: Mapping[str, float], begin: 
     done = []
     for before, attempt in zip([None, *attempts], attempts, strict=False):
         since = submitted = before.end if before else begin
-        if before is None or before.job != attempt.job:
-            own = times.get(JobRef.parse(attempt.job).array_id, attempt.begin)
+        if before is None or before.job_id != attempt.job_id:
+            own = times.get(JobRef.parse(attempt.job_id).array_id, attempt.begin)
             submitted = min([own, *(time for time in times.values() if time >= since)])
         done.append(replace(attempt, before=_wait_spans(since, submitted, attempt.begin)))
     return done
 
 
-def _wait_after(
-    attempts: list[TimedAttempt], times: Mapping[str, float], known: Mapping[str, JobInfo], now: float
-) -> tuple[Span, ...]:
+def _wait_after(run: Run, attempts: list[TimedAttempt], times: Mapping[str, float], now: float) -> tuple[Span, ...]:
     """Return the time since the last attempt, if a job is in the queue."""
-    queued = [job for job, state in known.items() if state.phase == "queued"]
+    queued = [job.job_id for job in run.jobs if job.outcome.kind.phase == "queued"]
     if not queued:
         return ()
     last = attempts[-1] if attempts else None
     since = last.end if last else min(times.values(), default=now)
-    own = {last.job: since} if last else {}  # a requeued job waits since its last attempt
+    own = {last.job_id: since} if last else {}  # a requeued job waits since its last attempt
     submitted = min(own.get(job, times.get(JobRef.parse(job).array_id, since)) for job in queued)
     return _wait_spans(since, submitted, now)
 
@@ -148,3 +140,78 @@ def _wait_after(
 def _wait_spans(since: float, submitted: float, until: float) -> tuple[Span, ...]:
     submitted = min(max(submitted, since), until)
     return tuple(merge_spans((Span("absent", since, submitted), Span("queued", submitted, until))))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """A run in numbers; goodput is the time of the steps that were kept, divided by all time: see docs/report.md."""
+
+    wall_s: float
+    """From the first submission to the end, or until now."""
+    allocated_s: float
+    """The time in which a job of the run had its nodes."""
+    seconds: Mapping[TimeKind, float]
+    """The time of each kind; the sum is `wall_s`."""
+    goodput: float | None
+    """Of the allocated time; None if the steps are not known."""
+    goodput_wall: float | None
+    """Of all time; None if the steps are not known."""
+    steps_taken: int
+    steps_kept: int
+    steps_repeated: int
+    """Steps that were taken again because their work had been lost."""
+    restarts: int
+    """In the same allocation."""
+    requeues: int
+    checkpoints: int
+
+
+def compute_figures(timeline: Timeline) -> Figures:
+    """Return the numbers of a run."""
+    seconds: dict[TimeKind, float] = {}
+    for span in timeline.spans:
+        seconds[span.kind] = seconds.get(span.kind, 0.0) + span.seconds
+    wall_s = timeline.end - timeline.begin
+    allocated_s = sum(seconds.get(kind, 0.0) for kind in ALLOCATED)
+    attempts = timeline.attempts
+    measured = [(attempt.progress, attempt.kept) for attempt in attempts if attempt.progress]
+    useful_s = seconds.get("useful", 0.0) if measured else None
+    taken = sum(progress.last - progress.first for progress, _ in measured)
+    distinct = reached = 0  # the steps that lie in at least one attempt
+    for first, last in sorted((progress.first, progress.last) for progress, _ in measured):
+        distinct += max(0, last - max(first, reached))
+        reached = max(reached, last)
+    return Figures(
+        wall_s=wall_s,
+        allocated_s=allocated_s,
+        seconds=seconds,
+        goodput=_divide(useful_s, allocated_s),
+        goodput_wall=_divide(useful_s, wall_s),
+        steps_taken=taken,
+        steps_kept=sum(kept - progress.first for progress, kept in measured),
+        steps_repeated=taken - distinct,
+        restarts=_count_events(attempts, "restart"),
+        requeues=_count_requeues(attempts),
+        checkpoints=_count_events(attempts, "checkpoint"),
+    )
+
+
+def _divide(part: float | None, whole: float) -> float | None:
+    return part / whole if part is not None and whole > 0 else None
+
+
+def _count_requeues(attempts: Iterable[TimedAttempt]) -> int:
+    """Return how often the jobs were requeued: by the supervisor's events, or by Slurm's count in the attempts' names.
+
+    The supervisor has no event of a requeue that a user asked for; and after a requeue there may be no attempt yet.
+    """
+    events: Counter[str] = Counter()
+    by_name: Counter[str] = Counter()
+    for attempt in attempts:
+        events[attempt.job_id] += len(attempt.events.all("requeue"))
+        by_name[attempt.job_id] = max(by_name[attempt.job_id], attempt_order(attempt.name)[0])
+    return (events | by_name).total()
+
+
+def _count_events(attempts: Iterable[TimedAttempt], kind: str) -> int:
+    return sum(len(attempt.events.all(kind)) for attempt in attempts)

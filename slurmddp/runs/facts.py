@@ -56,6 +56,12 @@ class Attempt:
     outcome: Outcome
     events: AttemptEvents
 
+    @property
+    def hosts(self) -> str:
+        """The host list of its nodes; empty if it is not known."""
+        start = self.events.last("attempt_start")
+        return start.text("nodes") if start else ""
+
     @cached_property
     def ranks(self) -> tuple[RankEnd, ...]:
         """The ranks that left a record, the first that ended first; read when they are asked for."""

@@ -1,4 +1,4 @@
-"""The measured time at each size, and the speed-up, efficiency and cost that follow. Pure."""
+"""The measured time at each size, and the speed-up, efficiency and cost that follow, also as lines and JSON. Pure."""
 
 import statistics
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from slurmddp.errors import UsageError
-from slurmddp.text import count
+from slurmddp.text import count, format_table
 
 Scaling = Literal["weak", "strong"]
 """weak: the batch of a rank is constant, so a step takes more samples. strong: the samples of a step are constant."""
@@ -14,6 +14,19 @@ Scaling = Literal["weak", "strong"]
 HOUR_S: Final = 3600.0
 _ROUNDING: Final = 0.01
 """A batch that is divided among ranks is rounded: so much may the samples of a step differ from the expected number."""
+_SUPERLINEAR: Final = 1.02
+"""An efficiency above this is no measurement error."""
+_COLUMNS: Final = (
+    ("GPUs", "gpus", "d"),
+    ("nodes", "nodes", "d"),
+    ("seconds", "seconds", ".4g"),
+    ("samples/s", "samples_per_s", ".0f"),
+    ("speed-up", "speed_up", ".2f"),
+    ("efficiency", "efficiency", ".0%"),
+    ("waiting", "communication", ".0%"),
+    ("GPU-hours", "gpu_hours", ".3g"),
+)
+"""The head of a column, the number in it by its name in JSON, and its form."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,3 +134,59 @@ def compare_sizes(points: Iterable[Point], scaling: Scaling) -> tuple[SizeResult
             )
         results.append(SizeResult(point=point, speed_up=base.gpus * work * base.time_s / point.time_s))
     return tuple(results)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """The measured sizes, and the recommended one."""
+
+    name: str
+    scaling: Scaling
+    results: tuple[SizeResult, ...]
+    min_efficiency: float
+
+    @property
+    def recommended(self) -> SizeResult:
+        """The largest size with this efficiency, which is 1 at most; the smallest size always has it."""
+        good = [one for one in self.results if one.efficiency >= self.min_efficiency - 1e-9]
+        return max(good, key=lambda one: one.point.gpus)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """All results, for JSON."""
+        return {
+            "name": self.name,
+            "scaling": self.scaling,
+            "points": [one.record for one in self.results],
+            "advice": {"efficiency": self.min_efficiency, "gpus": self.recommended.point.gpus},
+        }
+
+
+def format_study(study: Study) -> list[str]:
+    """Return the table and its explanations as lines; `-` stands for an unknown number."""
+    records = [one.record for one in study.results]
+    cells = [
+        ["-" if record[name] is None else format(record[name], form) for _, name, form in _COLUMNS]
+        for record in records
+    ]
+    table = format_table([[head for head, _, _ in _COLUMNS], *cells], right=range(len(_COLUMNS)))
+    lines = [*table, _recommendation(study)]
+    base = study.results[0].point.gpus
+    if base > 1:
+        lines.append(
+            f"Speed-up is relative to {base} GPUs, the smallest size measured, which count as a speed-up of {base}."
+        )
+    if any(one.efficiency > _SUPERLINEAR for one in study.results):
+        lines.append(
+            "More than 100%: something slows down the smallest size more than the larger ones (memory, caches, a disk)."
+        )
+    return lines
+
+
+def _recommendation(study: Study) -> str:
+    best, first = study.recommended, study.results[0]
+    gpus, efficiency = count(best.point.gpus, "GPU"), f"{study.min_efficiency:.0%}"
+    text = f"Use {gpus}: the largest size measured with {efficiency} efficiency or more"
+    if best.gpu_hours is not None and first.gpu_hours is not None and best is not first:
+        text += f"; {best.gpu_hours:.3g} GPU-hours, {first.gpu_hours:.3g} on {first.point.gpus}"
+    return f"{text}."

@@ -58,7 +58,11 @@ def plan_study(
     batch that cannot be divided; ClusterError for a size that the cluster does not have.
     """
     _check(resolved.spec)
-    node_size, cluster = _node_size(resolved.spec, fitted), fitted.cluster
+    spec, cluster = resolved.spec, fitted.cluster
+    node_size = spec.gpus or spec.ntasks_per_node or fitted.resolved.spec.gpus
+    if not node_size:
+        why = fitted.silence or "its nodes have no GPUs that a job could count on"
+        raise ClusterError(f"how many GPUs fill a node is not known ({why}); give --gpus-per-node or --ntasks-per-node")
     jobs: list[PlannedJob] = []
     for gpus in sorted(set(sizes)):
         sized = _resize(resolved, gpus, node_size, min(sizes), scaling)
@@ -86,15 +90,6 @@ def _check(spec: JobSpec) -> None:
         )
     if spec.gpus and spec.ntasks_per_node not in (None, spec.gpus):
         raise UsageError("scale gives each GPU one rank; leave --ntasks-per-node out")
-
-
-def _node_size(spec: JobSpec, fitted: Request) -> int:
-    """Return how many ranks fill a node: its GPUs, or --ntasks-per-node without GPUs."""
-    size = spec.gpus or spec.ntasks_per_node or fitted.resolved.spec.gpus
-    if not size:
-        why = fitted.silence or "its nodes have no GPUs that a job could count on"
-        raise ClusterError(f"how many GPUs fill a node is not known ({why}); give --gpus-per-node or --ntasks-per-node")
-    return size
 
 
 def _resize(resolved: Resolved, gpus: int, node_size: int, smallest: int, scaling: Scaling) -> Resolved:

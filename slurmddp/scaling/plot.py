@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from slurmddp.errors import UsageError
-from slurmddp.scaling.formatting import Study
-from slurmddp.scaling.measurements import SizeResult
+from slurmddp.scaling.measurements import SizeResult, Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -98,7 +97,8 @@ def _time_over_shortest(one: SizeResult) -> float:
 
 def _format_axes(axes: "Axes", sizes: Sequence[int]) -> None:
     axes.set_xscale("log", base=2)
-    axes.set_xticks(_ticks(sizes))
+    powers = [2**power for power in range(sizes[-1].bit_length()) if sizes[0] <= 2**power <= sizes[-1]] or list(sizes)
+    axes.set_xticks(powers[:: -(-len(powers) // _MOST_TICKS)])  # of many only every second or later one
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.minorticks_off()
     axes.set_xlabel("GPUs")
@@ -109,9 +109,3 @@ def _format_axes(axes: "Axes", sizes: Sequence[int]) -> None:
 
 def _sizes(study: Study) -> list[int]:
     return [one.point.gpus for one in study.results]
-
-
-def _ticks(sizes: Sequence[int]) -> list[int]:
-    """Return the powers of two on the axis; if there are many, only every second or later one."""
-    powers = [2**power for power in range(sizes[-1].bit_length()) if sizes[0] <= 2**power <= sizes[-1]] or list(sizes)
-    return powers[:: -(-len(powers) // _MOST_TICKS)]

@@ -30,7 +30,12 @@ def run_jobs(
     Each job waits for the one before it, so that they do not affect each other, unless `together` is set. Raises
     UsageError if a run was made with another program, ClusterError if Slurm refuses a job or does not answer.
     """
-    _check_dependency(jobs, together=together)
+    given = jobs[0].spec.dependency or ""
+    if "?" in given and len(jobs) > 1 and not together:  # no second one can be added to it, see sbatch(1)
+        raise UsageError(
+            f"--dependency {quote_value(given)}: `?` means or, but each size must wait for the one before it, too; "
+            "give --together, or join the jobs by commas"
+        )
     for job in jobs:
         if not job.spec.reset:
             check_same(job.run, job.request.resolved, instead="--reset to measure again")
@@ -40,16 +45,6 @@ def run_jobs(
         if ended.meaning.wait_status:
             notice(f"job {job_id} for {count(job.gpus, 'GPU')} ended as {ended.word}; its output is in {job.run.logs}")
     return [job for job in jobs if not _timing(job)]
-
-
-def _check_dependency(jobs: Sequence[PlannedJob], *, together: bool) -> None:
-    """Raise UsageError if a dependency on the previous job cannot be added to the given one, see sbatch(1)."""
-    given = jobs[0].spec.dependency or ""
-    if "?" in given and len(jobs) > 1 and not together:
-        raise UsageError(
-            f"--dependency {quote_value(given)}: `?` means or, but each size must wait for the one before it, too; "
-            "give --together, or join the jobs by commas"
-        )
 
 
 def _submit_missing(
@@ -98,7 +93,11 @@ def read_points(jobs: Sequence[PlannedJob], *, warm_up: int) -> tuple[list[Point
 
 
 def _build_point(gpus: int, nodes: int, measured: Sequence[Event], warm_up: int) -> Point:
-    shares = [share for timing in measured for share in _wait_shares(timing, warm_up)]
+    shares = []
+    for timing in measured:
+        times, waits = (_blocks(timing, name, warm_up) for name in ("times_s", "waits_s"))
+        if len(waits) == len(times):
+            shares += [min(1.0, wait / time) for wait, time in zip(waits, times, strict=True)]
     if gpus == 1:  # a single rank waits for no other; what DDP measures there is its own overhead
         shares = [0.0]
     return Point(
@@ -109,12 +108,6 @@ def _build_point(gpus: int, nodes: int, measured: Sequence[Event], warm_up: int)
         communication=statistics.median(shares) if shares else None,
         steps=measured[-1].count("total") or None,
     )
-
-
-def _wait_shares(timing: Event, warm_up: int) -> list[float]:
-    """Return the share of each block's time that was spent waiting for other ranks."""
-    times, waits = (_blocks(timing, name, warm_up) for name in ("times_s", "waits_s"))
-    return [min(1.0, wait / time) for wait, time in zip(waits, times, strict=True)] if len(waits) == len(times) else []
 
 
 def _blocks(timing: Event, name: str, warm_up: int = 0) -> tuple[float, ...]:

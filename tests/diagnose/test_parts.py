@@ -25,6 +25,14 @@ def raw(text: str) -> list[LogLine]:
     return [LogLine(Path("x"), 0, line) for line in text.splitlines()]
 
 
+@pytest.mark.parametrize("before", ["\r".join(f"{n}%|#| {n}/9 [9it/s]" for n in range(99)) + "\r", "\0" * 999])
+def test_the_end_of_one_long_line_is_read(tmp_path, before):
+    """A progress bar of 4 MB on one line, ended by the error, was an empty output."""
+    path = tmp_path / "1.out"
+    path.write_text(f"{before}RuntimeError: CUDA out of memory\n")
+    assert read_lines(path, head=100, tail=100)[-1].text == "RuntimeError: CUDA out of memory"
+
+
 def test_of_a_long_file_head_and_tail_are_read_and_the_lines_keep_their_numbers(tmp_path):
     path = tmp_path / "long.out"
     path.write_text("".join(f"line {number}\n" for number in range(1, 10001)))

@@ -1,19 +1,16 @@
-"""The rules: each example is told by its own rule. As a program: writes words.txt."""
+"""The rules: each example is told by its own rule."""
 
-import importlib
 import re
 from pathlib import Path
 
 import pytest
 
-from slurmddp.diagnose import rules
 from slurmddp.diagnose.evidence import observe_last_words
 from slurmddp.diagnose.log_reader import LogLine
-from slurmddp.diagnose.rule_types import RESUME
+from slurmddp.diagnose.rule_types import RESUME, Rule
 from slurmddp.diagnose.rules import check_rule, find_rule, find_state_rule, load_rules
 from slurmddp.slurm.states import STATES
 
-WORDS = Path(rules.__file__).with_name("words.txt")
 RULES = load_rules().own
 HEALTHY = (Path(__file__).parent / "fixtures" / "healthy.txt").read_text().splitlines()
 
@@ -93,45 +90,18 @@ def test_an_xid_is_told_by_its_number(number, key):
     assert (found[0].key if found else None) == key
 
 
-def needed_texts(parsed) -> list[str]:
-    """For a parsed pattern: texts in small letters, one of which is in what it matches, with `~` for anything else."""
-    texts = [""]
-    for kind, value in parsed:
-        match str(kind):
-            case "LITERAL":
-                more = [chr(value).lower()]
-            case "BRANCH":
-                more = [text for branch in value[1] for text in needed_texts(branch)]
-            case "SUBPATTERN":
-                more = needed_texts(value[-1])
-            case "MAX_REPEAT" | "MIN_REPEAT" if value[0]:
-                more = [f"{text}~" for text in needed_texts(value[2])]
-            case "IN":
-                letters = {chr(member).lower() if str(name) == "LITERAL" else "~" for name, member in value}
-                more = sorted(letters) if len(letters) <= 2 else ["~"]
-            case "ASSERT" | "ASSERT_NOT" | "AT":
-                more = [""]
-            case _:
-                more = ["~"]
-        texts = [text + tail for text in texts for tail in more]
-    return texts
+@pytest.mark.parametrize(
+    "regex", ["(?!not )this", "(?<=after )this", r"(?P<a>x)\1", "(unclosed", "a{1,5000}"], ids=lambda regex: regex
+)
+def test_a_regex_that_might_not_be_linear_is_none(regex):
+    with pytest.raises(ValueError, match="RE2 does not take the regex"):
+        check_rule(Rule(key="x", what="x", regex=regex, example="x"))
 
 
-def find_words() -> str:
-    """Words without digits, one of which is in each line that a rule knows: the longest part of each needed text."""
-    known = [rule for rule in RULES if rule.place != "end" and rule.key not in rules._TAKE_ANY]
-    parse = importlib.import_module("re._parser").parse
-    texts = {text for rule in known for regex in rule.regexes for text in needed_texts(parse(regex.pattern))}
-    words = {max(re.split("[~0-9]", text), key=lambda part: len(part.strip())).strip()[:24].strip() for text in texts}
-    shortest = {word for word in words if not any(other in word for other in words - {word})}
-    return "\n".join(sorted(shortest)) + "\n"
-
-
-def test_the_words_that_lines_must_have_are_those_of_the_rules():
-    """If this fails: `python tests/diagnose/test_rules.py`."""
-    assert WORDS.read_text() == find_words()
-    assert min(map(len, WORDS.read_text().splitlines())) > 2
-
-
-if __name__ == "__main__":
-    WORDS.write_text(find_words())
+@pytest.mark.parametrize(
+    "line", ["Error: ranks " + "1, " * 10**6, "Error: " * 10**6, "keys: " + "/" * 10**6, "\udc80" * 10]
+)
+def test_no_line_keeps_the_rules_busy(line):
+    """A line of 4 KB once took more than a hundred seconds."""
+    for place in ("line", "exception", "end"):
+        find_rule(line, place)

@@ -35,7 +35,7 @@ def put(tmp_path, monkeypatch):
 
 
 def forget():
-    for function in (load_rules, find_rule, rules._rules_for):
+    for function in (load_rules, find_rule, rules._patterns_for):
         function.cache_clear()
 
 
@@ -73,7 +73,7 @@ def test_rules_of_the_user_come_before_those_of_the_site_and_those_before_ours(p
         (CAUSE + RULE + "advise = 'a'\n", "cause x, pattern 1: .*unknown field `advise`"),
         (
             CAUSE + "[[x.patterns]]\n" + RULE + "[[x.patterns]]\nregex = '('\nexample = '('\n",
-            "cause x, pattern 2: .*unterminated.*",
+            "cause x, pattern 2: RE2 does not take the regex .*",
         ),
         (
             CAUSE + "regex = 'boom'\nexample = 'bang'\n",

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from timelines import build
 
-from slurmddp.report.goodput import compute_figures
+from slurmddp.report.timeline import compute_figures
 from slurmddp.runs.history import Event, History
 from slurmddp.slurm.job_info import JobInfo
 

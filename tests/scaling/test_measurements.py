@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurmddp.errors import UsageError
-from slurmddp.scaling.formatting import Study
-from slurmddp.scaling.measurements import Point, compare_sizes
+from slurmddp.scaling.measurements import Point, Study, compare_sizes
 
 
 def point(gpus, time_s, **more):

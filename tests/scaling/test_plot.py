@@ -5,8 +5,7 @@ import sys
 import pytest
 
 from slurmddp.errors import UsageError
-from slurmddp.scaling.formatting import Study
-from slurmddp.scaling.measurements import Point, compare_sizes
+from slurmddp.scaling.measurements import Point, Study, compare_sizes
 from slurmddp.scaling.plot import draw_files
 
 TIMES = ((1, (564, 570)), (2, (332, 340)), (3, (249, 249)), (4, (214, 215)))

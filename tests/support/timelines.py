@@ -19,4 +19,4 @@ def build(
 ) -> Timeline:
     """Return the timeline of a run that has these events and no other file."""
     run = read_run(RunDir(Path("/nonexistent")), known, history=history)
-    return build_timeline(run, submitted, known=known, now=now)
+    return build_timeline(run, submitted or {}, now=now)

@@ -4,19 +4,19 @@ A file has a topic: a table for each cause, and below it the patterns by which t
 tried in the order of their names, and the causes in their order in a file; those of a site come before ours.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
-from itertools import chain, groupby
+from itertools import chain
 from pathlib import Path
 from string import Formatter
 from typing import Any, Final, NamedTuple
 
 import msgspec
+import re2
 
 from slurmddp.config.job_files import configuration_folders, read_and_check_owner
 from slurmddp.config.toml import describe_place, parse_toml
-from slurmddp.diagnose.rule_types import Place, Rule
+from slurmddp.diagnose.rule_types import Place, Rule, quiet_options
 from slurmddp.errors import UsageError
 
 _FOLDER: Final = Path(__file__).parent
@@ -83,12 +83,12 @@ def _parse_cause(key: str, cause: Any, place: str, check: Callable[[Rule], None]
             where = f"{place}, cause {key}, pattern {number}"
             check(rule := msgspec.convert({"key": key, **shared, **own}, Rule))
             yield rule
-    except (msgspec.ValidationError, re.error, ValueError) as error:
+    except (msgspec.ValidationError, ValueError) as error:
         raise UsageError(f"{where}: {error}") from error
 
 
 def check_rule(rule: Rule) -> None:
-    """Raise ValueError or re.error for a regex that is none or is not in its example, and for an unknown `{name}`."""
+    """Raise ValueError for a regex that is none or is not in its example, and for an unknown `{name}`."""
     if not rule.regex:
         raise ValueError("it needs a regex")
     filled = {name for _, name, _, _ in Formatter().parse(rule.what) if name is not None}
@@ -105,34 +105,28 @@ def find_rule(text: str, place: Place = "line") -> tuple[Rule, Mapping[str, str]
     With the place `exception` the line is the last one of an exception; rules for any line are tried too. With `end` it
     is one of the last lines of an output: all rules are tried but those that take any text for an exception.
     """
-    may_be_ours = place != "line" or words_regex().search(text.lower()) is not None
-    for rule in _rules_for(place, ours=may_be_ours):
-        groups = rule.match(text)
-        if groups is not None:
-            return rule, groups
-    return None
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode()  # Slurm's answers may have bytes that are no text
+    rules, patterns = _patterns_for(place)
+    matching = dict.fromkeys(rules[number] for number in sorted(patterns.Match(text) or ()))
+    return next(((rule, groups) for rule in matching if (groups := rule.match(text)) is not None), None)
 
 
 @cache
-def _rules_for(place: Place, *, ours: bool) -> tuple[Rule, ...]:
-    """Return the rules to try for a line: general ones after the others, and among both those for the end last."""
-    book = load_rules()
-    rules = [rule for rule in (*book.site, *(book.own if ours else ())) if rule.regex and rule.place in _TRIED[place]]
+def _patterns_for(place: Place) -> tuple[tuple[Rule, ...], Any]:
+    """Return the patterns to try for a line, in one set of RE2, and the rule of each.
+
+    General ones come after the others, and among both those for the end last.
+    """
+    rules = [rule for rule in (*load_rules().site, *load_rules().own) if rule.regex and rule.place in _TRIED[place]]
     if place == "end":
         rules = [rule for rule in rules if not (rule.key in _TAKE_ANY and rule.place == "exception")]
-    return tuple(sorted(rules, key=lambda rule: (rule.general, rule.place == "end")))
-
-
-@cache
-def words_regex() -> re.Pattern[str]:
-    """Return what finds a word in small letters that is in each line that one of our rules for any line matches.
-
-    Other lines are skipped fast: a search for a few first letters takes a tenth of that for all words.
-    """
-    words = sorted((_FOLDER / "words.txt").read_text().splitlines())
-    groups = (list(group) for _, group in groupby(words, key=lambda word: word[0]))
-    parts = (f"{re.escape(own[0][0])}(?:{'|'.join(re.escape(word[1:]) for word in own)})" for own in groups)
-    return re.compile("|".join(parts))
+    rules.sort(key=lambda rule: (rule.general, rule.place == "end"))
+    found = re2.Set.SearchSet(quiet_options())
+    for pattern in (pattern for rule in rules for pattern in rule.patterns):
+        found.Add(pattern)
+    found.Compile()
+    return tuple(rule for rule in rules for _ in rule.patterns), found
 
 
 def find_state_rule(state: str, exit_code: str) -> Rule | None:

@@ -3,7 +3,7 @@
 import pytest
 
 from slurmddp.config.job_spec import JobSpec
-from slurmddp.doctor.job_environment import check_stop_notice, check_variables
+from slurmddp.doctor.before_submission import check_stop_notice, check_variables
 
 
 def spec(**changes) -> JobSpec:
