@@ -16,10 +16,11 @@ from slurmddp.cli.job_command import print_message
 from slurmddp.cli.run_arguments import runs_dir_option
 from slurmddp.cli.status_format import format_job, format_jobs
 from slurmddp.errors import UsageError
-from slurmddp.monitoring.status import JobStatus, last_submission, query_targets, submission_time
+from slurmddp.monitoring.status import JobStatus, last_submission, query_targets
 from slurmddp.monitoring.status.job_status import json_value
 from slurmddp.outcome import Phase
 from slurmddp.runs import lookup, registry
+from slurmddp.runs.submissions import last_time
 from slurmddp.slurm.client import explain_silence
 from slurmddp.text import WIDTH, count, escape_text
 
@@ -43,10 +44,9 @@ def status(words: tuple[str, ...], runs_dir: str, *, all_folders: bool, as_json:
         raise UsageError("--all-folders shows every run; leave it out, or leave the names out")
     folders = map(str, registry.known_folders()) if all_folders else (runs_dir,)
     targets = [target for folder in folders for target in lookup.find(words, folder, local=True)]
-    runs = (
-        targets if words else [last_submission(target) for target in sorted(targets, key=submission_time, reverse=True)]
-    )
-    parts = [part for run in runs for part in lookup.settings(run)]
+    if not words:
+        targets = [*map(last_submission, sorted(targets, key=lambda one: last_time(one.records), reverse=True))]
+    parts = [part for target in targets for part in lookup.settings(target)]
     statuses = query_targets([part for part in parts if part.jobs], os.environ)
     shown = list(dict.fromkeys(item for group in statuses for item in (group if words else _current_tasks(group))))
     if as_json:

@@ -1,7 +1,6 @@
 """Finds lines that look like errors. Pure; `slurmddp.diagnose` finds their cause."""
 
 import re
-from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
@@ -23,8 +22,6 @@ _DIGIT: Final = re.compile(r"(\{[0-9,]+\})|[0-9]")
 """A digit that stands for itself in a pattern; or how often something may come, which stays."""
 _TRACEBACK: Final = re.compile(rb"Traceback \(most recent call last\):")
 _RANK: Final = re.compile(rb"^\[rank\d+\]: ?")
-
-
 _SHAPE: Final = bytes.maketrans(b"123456789", b"000000000")
 _SHAPES: Final = 2**14
 
@@ -37,8 +34,9 @@ class Errors:
 
     def is_one(self, path: Path, text: bytes) -> bool:
         """Tell whether a file's next line looks like an error, or belongs to a traceback."""
-        if path in self._inside:
-            if not _goes_on(text):
+        if path in self._inside:  # up to the first line that is not indented
+            own = _RANK.sub(b"", text)
+            if own.strip() and not own.startswith((b" ", b"\t")):
                 self._inside.discard(path)
             return True
         if not (_may_look_wrong(text.translate(_SHAPE)) and _pattern().search(text)):
@@ -54,38 +52,15 @@ def _may_look_wrong(shape: bytes) -> bool:
 
     A training prints the same few lines millions of times, with other numbers.
     """
-    return _worth().search(shape.lower()) is not None and _any_digits().search(shape) is not None
+    words = re.compile(f"{_GENERAL_WORDS}|{words_regex().pattern}".encode())
+    return words.search(shape.lower()) is not None and _pattern(zeros=True).search(shape) is not None
 
 
 @cache
-def _worth() -> re.Pattern[bytes]:
-    """Return what finds, in small letters, a part of every line that any of the texts is in."""
-    return re.compile(rf"{_GENERAL_WORDS}|{words_regex().pattern}".encode())
-
-
-@cache
-def _pattern() -> re.Pattern[bytes]:
-    return re.compile(_one_of(_texts()))
-
-
-@cache
-def _any_digits() -> re.Pattern[bytes]:
-    """Return what finds in zeros what `_pattern` finds in any digits."""
-    zeros = (_DIGIT.sub(lambda found: found[1] or "0", text) for text in _texts())
-    return re.compile(_one_of(zeros))
-
-
-def _texts() -> Iterator[str]:
-    """Yield the patterns, without the groups' names, which several rules share."""
+def _pattern(*, zeros: bool = False) -> re.Pattern[bytes]:
+    """Return what finds the lines that look like errors; with `zeros` it finds them with zeros for their digits."""
     known = (regex.pattern for rule in load_rules().own for regex in rule.regexes)
-    return (re.sub(r"\(\?P<\w+>", "(?:", text) for text in (*_GENERAL, *known))
-
-
-def _one_of(texts: Iterable[str]) -> bytes:
-    return "|".join(f"(?:{text})" for text in texts).encode()
-
-
-def _goes_on(text: bytes) -> bool:
-    """Tell whether a traceback's next line follows: its last one is the first that is not indented."""
-    own = _RANK.sub(b"", text)
-    return own.startswith((b" ", b"\t")) or not own.strip()
+    texts = [re.sub(r"\(\?P<\w+>", "(?:", text) for text in (*_GENERAL, *known)]  # several rules share a group's name
+    if zeros:
+        texts = [_DIGIT.sub(lambda found: found[1] or "0", text) for text in texts]
+    return re.compile("|".join(f"(?:{text})" for text in texts).encode())

@@ -1,5 +1,6 @@
-"""Reads how far a job is from what happened in its run. Slurm is not asked."""
+"""Reads how far a job is, and where experiment trackers show it, from its run's files. Slurm is not asked."""
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
@@ -8,13 +9,24 @@ from slurmddp.monitoring.status.job_status import Progress
 from slurmddp.outcome import Kind
 from slurmddp.runs.checkpoints import newest_checkpoint, newest_program_checkpoint
 from slurmddp.runs.facts import Job
+from slurmddp.runs.files import open_or_empty
 from slurmddp.runs.history import Event, number
 from slurmddp.runs.layout import MANIFEST, RunDir
+from slurmddp.text import clean_line, mask_secrets
 
 _PACE: Final = 20
 """The pace is computed from so many records."""
 _LONGEST_S: Final = 1e10
 """Three centuries: a training with so many steps has no end."""
+_READ_BYTES: Final = 2**18
+"""From the beginning of an attempt's output; trackers print their lines when they start."""
+_LINES: Final = {
+    "wandb": re.compile(r"^wandb: .*View run\b.* at:? (https?://\S+)", re.MULTILINE),
+    "wandb, offline": re.compile(r"^wandb: Run data is saved locally in (\S+/offline-run-)\S+(-\w+)$", re.MULTILINE),
+    "MLflow": re.compile(r"^(?!wandb)\S+ View run .* at: (https?://\S+)", re.MULTILINE),
+    "Comet": re.compile(r"^COMET \w+: Experiment is live on \S+ (https?://\S+)", re.MULTILINE),
+}
+"""What wandb 0.31, MLflow 3.17 (at a run's end) and comet_ml 3 print."""
 
 
 def read_progress(run: RunDir, job: Job, *, now: float) -> Progress:
@@ -88,3 +100,21 @@ def metric(event: Event | None, name: str) -> float | None:
     """Return a number that the program logged; None without one."""
     values = event.fields.get("values") if event else None
     return number(values.get(name)) if isinstance(values, dict) else None
+
+
+def find_tracker_links(run: RunDir, job_id: str) -> tuple[str, ...]:
+    """Return, for each tracker of the job's newest attempt with output: its name, and an address or what to type."""
+    for attempt in reversed(run.attempts(job_id)):
+        with open_or_empty(run.rank_log(job_id, attempt, 0)) as log:
+            text = "\n".join(map(clean_line, log.read(_READ_BYTES).splitlines()))
+            found = {name: line.search(text) for name, line in _LINES.items()}
+            if links := tuple(f"{name}: {_target(match)}" for name, match in found.items() if match):
+                return links
+    return ()
+
+
+def _target(found: re.Match[str]) -> str:
+    """Return the address; for files of several attempts of one run, the command that uploads them."""
+    if len(found.groups()) == 1:
+        return str(mask_secrets(found[1]))
+    return f"`wandb sync --yes {found[1]}*{found[2]}` uploads it"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp.monitoring.status import job_identity
-from slurmddp.monitoring.status.job_identity import RequestedJob
+from slurmddp.monitoring.status import slurm_answers
+from slurmddp.monitoring.status.slurm_answers import RequestedJob
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.job_info import JobInfo
 
@@ -17,9 +17,9 @@ ROW = JobInfo(job_id="17", state="COMPLETED", source="sacct", name="mnist", subm
 
 
 def test_a_job_of_the_same_name_and_time_is_it():
-    assert job_identity.matching_rows(WANTED, [ROW]) == [ROW]
-    assert job_identity.matching_rows(WANTED, [ROW._replace(name="")]) == [ROW._replace(name="")]
-    assert job_identity.matching_rows(WANTED, [ROW._replace(submitted=None)]) == [ROW._replace(submitted=None)]
+    assert slurm_answers.matching_rows(WANTED, [ROW]) == [ROW]
+    assert slurm_answers.matching_rows(WANTED, [ROW._replace(name="")]) == [ROW._replace(name="")]
+    assert slurm_answers.matching_rows(WANTED, [ROW._replace(submitted=None)]) == [ROW._replace(submitted=None)]
 
 
 @pytest.mark.parametrize(
@@ -28,36 +28,36 @@ def test_a_job_of_the_same_name_and_time_is_it():
     ids=["name", "time", "number", "beginning"],
 )
 def test_another_job_is_not(change):
-    assert job_identity.matching_rows(WANTED, [ROW._replace(**change)]) == []
+    assert slurm_answers.matching_rows(WANTED, [ROW._replace(**change)]) == []
 
 
 def test_what_comes_after_a_job_of_another_name_is_another_s():
     later = ROW._replace(submitted=THEN + timedelta(days=9))
     other = ROW._replace(name="other", submitted=THEN + timedelta(days=5))
-    assert job_identity.matching_rows(WANTED, [ROW, other, later]) == [ROW]
+    assert slurm_answers.matching_rows(WANTED, [ROW, other, later]) == [ROW]
 
 
 def test_a_job_that_came_back_is_its_last_row_and_one_to_look_at_twice():
     back = ROW._replace(state="RUNNING", submitted=THEN + timedelta(hours=1))
-    assert job_identity.newest_rows(job_identity.matching_rows(WANTED, [ROW._replace(state="REQUEUED"), back])) == [
+    assert slurm_answers.newest_rows(slurm_answers.matching_rows(WANTED, [ROW._replace(state="REQUEUED"), back])) == [
         back
     ]
-    assert job_identity.is_doubtful(WANTED, back) and not job_identity.is_doubtful(WANTED, ROW)
-    assert not job_identity.is_doubtful(replace(WANTED, sha256=""), back)
+    assert slurm_answers.is_doubtful(WANTED, back) and not slurm_answers.is_doubtful(WANTED, ROW)
+    assert not slurm_answers.is_doubtful(replace(WANTED, sha256=""), back)
 
 
 def test_a_job_of_no_run_is_whatever_has_its_number():
-    assert job_identity.matching_rows(RequestedJob(job_id="17"), [ROW._replace(name="other")]) == [
+    assert slurm_answers.matching_rows(RequestedJob(job_id="17"), [ROW._replace(name="other")]) == [
         ROW._replace(name="other")
     ]
 
 
 def test_a_task_is_found_among_those_that_wait_together():
     waiting, own = ROW._replace(job_id="17_[1-3,7%2]"), ROW._replace(job_id="17_0")
-    assert job_identity.matching_rows(replace(WANTED, job_id="17_3"), [waiting, own]) == [waiting]
-    assert job_identity.matching_rows(replace(WANTED, job_id="17_0"), [waiting, own]) == [own]
-    assert job_identity.matching_rows(replace(WANTED, job_id="17_9"), [waiting, own]) == []
-    assert job_identity.matching_rows(WANTED, [waiting, own]) == [waiting, own]
+    assert slurm_answers.matching_rows(replace(WANTED, job_id="17_3"), [waiting, own]) == [waiting]
+    assert slurm_answers.matching_rows(replace(WANTED, job_id="17_0"), [waiting, own]) == [own]
+    assert slurm_answers.matching_rows(replace(WANTED, job_id="17_9"), [waiting, own]) == []
+    assert slurm_answers.matching_rows(WANTED, [waiting, own]) == [waiting, own]
 
 
 @pytest.mark.parametrize(
@@ -72,19 +72,19 @@ def test_a_task_is_found_among_those_that_wait_together():
     ],
 )
 def test_the_tasks_of_an_array(job_id, tasks):
-    assert job_identity.task_indices(job_id) == tasks
+    assert slurm_answers.task_indices(job_id) == tasks
 
 
 def test_tasks_that_have_rows_of_their_own_do_not_wait_any_more():
     rows = [ROW._replace(job_id=job_id) for job_id in ("17_2", "17_3", "17_[2-3%1]")]
-    assert job_identity.newest_rows(rows) == rows[:2]
-    assert job_identity.newest_rows(rows[1:]) == rows[1:]
+    assert slurm_answers.newest_rows(rows) == rows[:2]
+    assert slurm_answers.newest_rows(rows[1:]) == rows[1:]
 
 
 def test_a_task_with_a_row_of_its_own_is_none_of_those_whose_list_slurm_cuts_short():
     together = ROW._replace(job_id="17_[0-1,9-11,...]", state="PENDING")
     own = [ROW._replace(job_id="17_3", state="RUNNING"), ROW._replace(job_id="18_3")]
-    nearest = job_identity.RowIndex([together, *own])
+    nearest = slurm_answers.RowIndex([together, *own])
     assert list(nearest.rows_of(RequestedJob(job_id="17_3"))) == [own[0]]
     assert list(nearest.rows_of(RequestedJob(job_id="17_9"))) == [together]
     assert list(nearest.rows_of(RequestedJob(job_id="17"))) == [together, own[0]]
