@@ -15,12 +15,10 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.widgets import DataTable, Footer, ProgressBar, Static
 
-from slurmddp.cli.watch import poller
-from slurmddp.cli.watch.curves import Curve
-from slurmddp.cli.watch.dialogs import KEYS, KeyDialog, SearchBox
+from slurmddp.cli.watch import sources
 from slurmddp.cli.watch.job_text import HEAD, format_details, format_event, format_row
-from slurmddp.cli.watch.log_view import LogView
-from slurmddp.cli.watch.run_files import RunReader, RunView
+from slurmddp.cli.watch.sources import RunReader, RunView
+from slurmddp.cli.watch.widgets import KEYS, Curve, KeyDialog, LogView, SearchBox
 from slurmddp.errors import SlurmddpError
 from slurmddp.monitoring.status import JobStatus, Progress
 from slurmddp.text import escape_text, format_duration
@@ -86,10 +84,10 @@ class WatchApp(App[None]):
         Binding("ctrl+z", "suspend_process", priority=True),
     ]
 
-    def __init__(self, words: Sequence[str], runs_dir: str, environ: poller.Environ) -> None:
+    def __init__(self, words: Sequence[str], runs_dir: str, environ: sources.Environ) -> None:
         super().__init__()
         self._words, self._runs_dir, self._environ = words, runs_dir, environ
-        self._answer: poller.Answer | None = None
+        self._answer: sources.Answer | None = None
         self._asking, self._trouble = False, ""
         self._rank = 0
         self._shown = ("", 0)
@@ -135,16 +133,19 @@ class WatchApp(App[None]):
             self._asking = True
             self._show_head()
             try:
-                self._answer = answer = await poller.run_in_thread(
-                    lambda: poller.query(self._words, self._runs_dir, self._environ)
+                self._answer = answer = await sources.run_in_thread(
+                    lambda: sources.query(self._words, self._runs_dir, self._environ)
                 )
                 self._trouble = next((job.silence for job in answer.jobs if job.silence), "")
-                self._show_answer(answer)
+                self._table.show(answer.jobs, self._since_s)
+                if not answer.jobs:
+                    self._details.update("no jobs yet")
+                self._read_now.set()
             except (SlurmddpError, OSError) as error:
                 self._trouble = str(error)
             self._asking = False
             self._show_head()
-            await _wait(self._ask_now, poller.POLL_S)
+            await _wait(self._ask_now, sources.POLL_S)
 
     @work
     async def _read_files(self) -> None:
@@ -152,7 +153,7 @@ class WatchApp(App[None]):
         while True:
             if job := self._job:
                 rank = self._rank
-                view = await poller.run_in_thread(lambda: reader.read(job, rank))  # noqa: B023 it is awaited here
+                view = await sources.run_in_thread(lambda: reader.read(job, rank))  # noqa: B023 it is awaited here
                 if job == self._job and rank == self._rank:
                     self._show_files(replace(job, progress=view.progress), view)
             await _wait(self._read_now, READ_S)
@@ -166,12 +167,6 @@ class WatchApp(App[None]):
         if self._asking:
             line.append("  asking Slurm", "dim")
         self._head.update(line, layout=False)
-
-    def _show_answer(self, answer: poller.Answer) -> None:
-        self._table.show(answer.jobs, self._since_s)
-        if not answer.jobs:
-            self._details.update("no jobs yet")
-        self._read_now.set()
 
     def _show_files(self, job: JobStatus, view: RunView) -> None:
         """Show what a job's files say, which is newer than Slurm's answer."""
@@ -236,7 +231,7 @@ class WatchApp(App[None]):
         if not self._output.go_to_match(by):
             self._say("no other line has the text")
 
-    async def action_change(self, verb: poller.Verb) -> None:
+    async def action_change(self, verb: sources.Verb) -> None:
         """Cancel or requeue the chosen job, after confirmation."""
         job = self._job
         if job is None or job.phase not in ("queued", "running"):
@@ -253,9 +248,9 @@ class WatchApp(App[None]):
         await self.push_screen(KeyDialog(question), begin)
 
     @work
-    async def _change(self, verb: poller.Verb, job: JobStatus) -> None:
+    async def _change(self, verb: sources.Verb, job: JobStatus) -> None:
         try:
-            self._say(await poller.run_in_thread(lambda: poller.change_job(verb, job, self._environ, self._say)))
+            self._say(await sources.run_in_thread(lambda: sources.change_job(verb, job, self._environ, self._say)))
         except (SlurmddpError, OSError) as error:
             self._say(str(error))
         self._ask_now.set()
