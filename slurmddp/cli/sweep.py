@@ -221,7 +221,12 @@ def _format_results(found: Sequence[Result], by: str, printed: Mapping[RunDir, s
         :_MOST_METRICS
     ]
     head = [*keys, *names, "step", "state", "last line of rank 0" if printed else ""]
-    rows = [[*_cells(result, keys, names), printed.get(result.run, "")] for result in found]
+    rows = []
+    for result in found:
+        numbers = [f"{result.metrics[name]:.6g}" if name in result.metrics else "" for name in names]
+        step = f"{result.step}/{result.total}" if result.total else ""
+        values = [result.values.get(key, "") for key in keys]
+        rows.append([*values, *numbers, step, describe_state(result), printed.get(result.run, "")])
     table = [[escape_text(cell) for cell in row] for row in [head, *rows]]
     lines = format_table(table, right=range(len(keys), len(head) - 2))
     width = max(len(lines[0]), shutil.get_terminal_size().columns) if printed and sys.stdout.isatty() else sys.maxsize
@@ -234,12 +239,6 @@ def _setting_keys(found: Sequence[Result]) -> list[str]:
 
 def _metric_names(found: Sequence[Result]) -> list[str]:
     return list(dict.fromkeys(name for result in found for name in result.metrics))
-
-
-def _cells(result: Result, keys: Sequence[str], names: Sequence[str]) -> list[str]:
-    numbers = [f"{result.metrics[name]:.6g}" if name in result.metrics else "" for name in names]
-    step = f"{result.step}/{result.total}" if result.total else ""
-    return [*(result.values.get(key, "") for key in keys), *numbers, step, describe_state(result)]
 
 
 def describe_state(result: Result) -> str:

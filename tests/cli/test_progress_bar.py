@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 
-from slurmddp.cli.progress_bar import draw_progress, show_progress
+from slurmddp.cli.run import draw_progress, show_progress
 from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir
 
