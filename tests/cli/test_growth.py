@@ -8,7 +8,7 @@ import pytest
 
 from slurmddp.runs.layout import RunDir
 
-RUNS = 100
+RUNS = 40
 QUEUED = "slurmddp|id={job}|state=RUNNING|submit=2026-11-21T23:00:00|elapsed=10:00|limit=1-00:00:00|name=r{job}\n"
 COUNTED = """
 import atexit, json, os, sys
