@@ -58,11 +58,7 @@ def cancel(words: tuple[str, ...], runs_dir: str, *, every: bool, yes: bool, as_
 @click.command()
 @targets_argument
 @click.option(
-    *("-x", "--exclude"),
-    type=TEXT,
-    multiple=True,
-    metavar="NODE",
-    help="Do not use this node from now on. Repeatable.",
+    *("-x", "--exclude"), type=TEXT, multiple=True, metavar="NODE", help="Do not use this node from now on. Repeatable."
 )
 @runs_dir_option
 @_all_option("Requeue all running jobs of the runs in this folder.")

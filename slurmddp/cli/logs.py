@@ -220,33 +220,26 @@ def _choose_formatter(wanted: Selection, *, follow: bool, errors: bool, as_json:
     """Return the function that formats a line."""
     if as_json:
         return partial(_format_json, job_id=wanted.job_id)
-    if errors:
-        return _format_with_place
-    if wanted.ranks is None or len(wanted.ranks) > 1:
-        return partial(_format_with_label, attempts=follow or wanted.attempt == ALL)
-    return _format_plain
+    if not errors and wanted.ranks is not None and len(wanted.ranks) == 1:
+        return _format_plain
+    return partial(_format_labelled, places=errors, attempts=follow or wanted.attempt == ALL)
 
 
 def _format_plain(line: Line) -> bytes:
     return clean_line(line.text).encode() + b"\n" if sys.stdout.isatty() else line.text
 
 
-def _format_with_label(line: Line, *, attempts: bool) -> bytes:
+def _format_labelled(line: Line, *, places: bool, attempts: bool) -> bytes:
+    """Return a line behind its rank and host: with `places` also behind its file, with `attempts` its attempt."""
     source = line.source
-    words = (line.attempt if attempts else "", source.label, source.host)
-    return _add_prefix(" ".join(filter(None, words)), line.text)
-
-
-def _format_with_place(line: Line) -> bytes:
-    source = line.source
-    place = f"{_relative_path(source.path)}:{line.number}" if line.number else _relative_path(source.path)
-    return _add_prefix(f"{place}: {' on '.join(filter(None, (source.label, source.host)))}", line.text)
-
-
-def _add_prefix(words: str, text: bytes) -> bytes:
+    if places:
+        number = f":{line.number}" if line.number else ""
+        words = f"{_relative_path(source.path)}{number}: {' on '.join(filter(None, (source.label, source.host)))}"
+    else:
+        words = " ".join(filter(None, (line.attempt if attempts else "", source.label, source.host)))
     if sys.stdout.isatty():
-        return f"{escape_text(words)} | {clean_line(text)}\n".encode()
-    return os.fsencode(words) + b" | " + text.rstrip(b"\r\n") + b"\n"
+        return f"{escape_text(words)} | {clean_line(line.text)}\n".encode()
+    return os.fsencode(words) + b" | " + line.text.rstrip(b"\r\n") + b"\n"
 
 
 def _relative_path(path: Path) -> str:

@@ -48,11 +48,7 @@ _EXCLUDED: Final = ("nodes", "hold")
     metavar="SHARE",
     help="Efficiency that a recommended size must reach. [default: 0.8]",
 )
-@click.option(
-    "--from-csv",
-    metavar="FILE",
-    help="Read measured times from a file; nothing is submitted.",
-)
+@click.option("--from-csv", metavar="FILE", help="Read measured times from a file; nothing is submitted.")
 @click.option("--csv", "csv_file", metavar="FILE", help="Write the table as CSV.")
 @click.option("--picture", "picture_file", metavar="FILE", help="Plot the result as FILE.png and FILE.svg.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")

@@ -63,7 +63,7 @@ def status(words: tuple[str, ...], runs_dir: str, *, all_folders: bool, as_json:
 
 def _as_json(item: JobStatus) -> dict[str, Any]:
     """Return a status as a value for JSON: times in ISO 8601, `nan` and `inf` as texts."""
-    said = {"state": item.state, "outcome": item.kind, "phase": item.phase, "exit_status": item.exit_status}
+    said = {"state": item.state, "outcome": item.outcome.kind, "phase": item.phase, "exit_status": item.exit_status}
     fields = asdict(replace(item, slurm=None)) | said | {"run": str(item.run.path) if item.run else None}
     record: dict[str, Any] = json_value({name: value for name, value in fields.items() if name != "slurm"})
     return record

@@ -16,6 +16,7 @@ _MOST_TASKS: Final = 4
 """More tasks of an array in the same state are shown as one row."""
 _MOST_LISTED: Final = 5
 """Of more restarts or requeues only the last are listed."""
+_MOST_NODES: Final = 8
 _LABEL: Final = 12
 _WHOLE_PACE: Final = 1000
 """From this number of samples a second on, the fraction is left out."""
@@ -110,6 +111,9 @@ def format_time(time: datetime) -> str:
 
 def _details(status: JobStatus) -> Iterator[tuple[str, str]]:
     is_plain = status.reason in ("None", "NonZeroExitCode", status.meaning)
+    more = len(status.nodes) - _MOST_NODES
+    nodes = " ".join(status.nodes[:_MOST_NODES]) + (f" and {more} more" if more > 0 else "")
+    partition = f"partition {status.partition}" if status.partition else ""
     known = {
         "why": "; ".join(filter(None, ("" if is_plain else status.reason, status.meaning))),
         "starts": f"{format_time(status.expected_start)}, as Slurm expects" if status.expected_start else "",
@@ -117,7 +121,7 @@ def _details(status: JobStatus) -> Iterator[tuple[str, str]]:
         "started": format_time(status.started) if status.started else "",
         "ended": format_time(status.ended) if status.ended else "",
         "time": _format_elapsed(status),
-        "where": _format_nodes(status),
+        "where": ", ".join(filter(None, (nodes, partition))),
         "exit status": status.exit_status,
         "came back": _format_times(status.restarts) if status.restarts else "",
     }
@@ -138,13 +142,6 @@ def _format_elapsed(status: JobStatus) -> str:
     limit = "" if status.source == "files" else limit
     ran = format_duration(status.elapsed_s) if status.elapsed_s is not None and status.phase != "queued" else ""
     return ", ".join(part for part in (ran, limit) if part)
-
-
-def _format_nodes(status: JobStatus) -> str:
-    nodes = status.nodes[:8]
-    more = f" and {len(status.nodes) - len(nodes)} more" if len(status.nodes) > len(nodes) else ""
-    partition = f"partition {status.partition}" if status.partition else ""
-    return ", ".join(part for part in (" ".join(nodes) + more, partition) if part)
 
 
 def _progress_details(progress: Progress) -> Iterator[tuple[str, str]]:

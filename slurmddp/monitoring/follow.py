@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from slurmddp.background import run_in_background
 from slurmddp.errors import ClusterError
@@ -21,9 +21,6 @@ from slurmddp.slurm.client import spread
 from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.slurm.pending_reasons import warning
 from slurmddp.text import clean_line
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 ASK_S: Final = 10.0
 """Pause between two questions: sites throttle users who ask the controller more often."""
@@ -130,11 +127,18 @@ class _Follower:
             time.sleep(min(max(READ_PAUSE_S, 2 * took_s), pause_s))
 
     def _ask(self) -> JobInfo:
-        """Return the job as soon as Slurm answers; new lines are shown while it does not."""
+        """Return the job as soon as Slurm answers; new lines are shown while it does not, the first after HOLD_S."""
+        from concurrent import futures  # noqa: PLC0415 it loads logging, and every start would pay for it
+
         began, is_told = time.monotonic(), False
         while True:
+            asked, asked_at = run_in_background(self._query), time.monotonic()
+            while not futures.wait([asked], timeout=READ_PAUSE_S).done:
+                self.held += self.output.new_lines()
+                if time.monotonic() >= asked_at + HOLD_S:
+                    self._show_held()
             try:
-                return self._wait_for_answer(run_in_background(self._query))
+                return asked.result()
             except ClusterError as error:
                 if time.monotonic() >= began + SILENCE_LIMIT_S:
                     raise
@@ -152,17 +156,6 @@ class _Follower:
         return JobInfo(
             job_id=self.output.job_id, state=outcome.word if not outcome.final else "UNKNOWN", source="files"
         )
-
-    def _wait_for_answer(self, asked: "Future[JobInfo]") -> JobInfo:
-        """Return Slurm's answer; when it takes longer than HOLD_S, lines are no longer held back for it."""
-        from concurrent import futures  # noqa: PLC0415 it loads logging, and every start would pay for it
-
-        deadline = time.monotonic() + HOLD_S
-        while not futures.wait([asked], timeout=READ_PAUSE_S).done:
-            self.held += self.output.new_lines()
-            if time.monotonic() >= deadline:
-                self._show_held()
-        return asked.result()
 
 
 @dataclass

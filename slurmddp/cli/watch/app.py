@@ -80,7 +80,7 @@ class WatchApp(App[None]):
         Binding("r", "change('requeue')", "Requeue", priority=True),
         ("s", "ask_slurm", "Ask Slurm"),
         ("escape", "show_jobs"),
-        Binding("ctrl+c", "interrupt", priority=True),
+        Binding("ctrl+c", f"end({signal.SIGINT:d})", priority=True),
         Binding("ctrl+z", "suspend_process", priority=True),
     ]
 
@@ -108,7 +108,7 @@ class WatchApp(App[None]):
     def on_mount(self) -> None:
         """Begin to ask Slurm and to read files."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, self._end_by_signal, number)
+            asyncio.get_running_loop().add_signal_handler(number, self.action_end, number)
         for title in HEAD:
             self._table.add_column(title, key=title)
         self._events.border_title = "events"
@@ -259,11 +259,8 @@ class WatchApp(App[None]):
         """Show a message for some seconds; may be called from any thread."""
         self.notify(escape_text(message), markup=False, timeout=_MESSAGE_S)
 
-    def action_interrupt(self) -> None:
-        """End as Ctrl-C ends a program."""
-        self._end_by_signal(signal.SIGINT)
-
-    def _end_by_signal(self, number: signal.Signals) -> None:
+    def action_end(self, number: int) -> None:
+        """End as a program ends by this signal."""
         self.exit(return_code=128 + number)
 
 

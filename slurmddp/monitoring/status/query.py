@@ -1,7 +1,7 @@
 """Queries the status of jobs: with few questions to Slurm, and from the runs' files where it is silent."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
@@ -54,7 +54,12 @@ def query_targets(
     answers = Answers([job for group in wanted for job in group], environ, timeout_s)
     answers.ask()
     histories = _RunHistories(jobs=len(answers.wanted), now=time.time() if now is None else now)
-    return [[status for job in group for status in _statuses(job, answers, histories)] for group in wanted]
+
+    def statuses(job: RequestedJob) -> list[JobStatus]:
+        rows = [_from_row(job, row, answers, histories) for row in answers.rows[job]]
+        return rows or [_from_files(job, answers, histories)]
+
+    return [[status for job in group for status in statuses(job)] for group in wanted]
 
 
 def last_submission(target: Target) -> Target:
@@ -120,15 +125,6 @@ class _RunHistories:
         if self.jobs > FEW:
             return progress
         return replace(progress, trackers=find_tracker_links(run, job.job_id), damage=self._read[run].damage)
-
-
-def _statuses(job: RequestedJob, answers: Answers, histories: _RunHistories) -> Iterator[JobStatus]:
-    """Yield the status of a job, or of each task of an array that Slurm lists."""
-    rows = answers.rows[job]
-    if not rows:
-        yield _from_files(job, answers, histories)
-    for row in rows:
-        yield _from_row(job, row, answers, histories)
 
 
 def _from_row(job: RequestedJob, row: JobInfo, answers: Answers, histories: _RunHistories) -> JobStatus:
