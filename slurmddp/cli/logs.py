@@ -19,7 +19,7 @@ from slurmddp.cli.job_command import print_message, write_bytes
 from slurmddp.cli.run_arguments import TEXT, runs_dir_option
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.monitoring import follow as following
-from slurmddp.monitoring.logs.merge import ALL, ATTEMPT, LAST, Line, Selection, last, last_lines_of_settings, lines
+from slurmddp.monitoring.logs.merge import ALL, ATTEMPT, LAST, Line, Selection, last_lines_of_settings, lines
 from slurmddp.monitoring.logs.select_files import find_target, newest_with_output, next_job
 from slurmddp.monitoring.status import query_jobs
 from slurmddp.runs import lookup
@@ -179,7 +179,7 @@ class _LineWriter:
 
     def write_all(self, found: Iterable[Line], tail: int | None = None) -> bool:
         """Write lines, or the last `tail` ones; return whether there were any."""
-        left, any_line = iter(last(found, tail)), False
+        left, any_line = iter(found if tail is None else deque(found, maxlen=tail)), False
         while block := list(islice(left, _BLOCK_LINES)):
             write_bytes(sys.stdout, b"".join(map(self._format, block)))
             any_line = True

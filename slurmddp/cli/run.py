@@ -29,8 +29,6 @@ _LOCAL_OPTIONS: Final = (
     *("gpus-per-node", "ntasks-per-node", "job-name", "rendezvous", "interface", "nccl-debug", "no-python", "python"),
     *("env", "preflight", "tracker-ids", "runs-dir", "profile"),
 )
-_DRAWINGS_PER_S: Final = 4
-_BAR_WIDTH: Final = 30
 
 
 @click.command(cls=JobCommand, options_metavar=SYNOPSIS, epilog="--gpus-per-node 8 train.py --lr 0.1")
@@ -85,7 +83,7 @@ def show_progress(run: RunDir, job_id: str, stream: TextIO, *, errors: TextIO) -
 
     console = Console(file=errors)
     draw = partial(draw_progress, run, job_id)
-    with Live(console=console, get_renderable=draw, refresh_per_second=_DRAWINGS_PER_S, transient=True):
+    with Live(console=console, get_renderable=draw, refresh_per_second=4, transient=True):
         yield lambda line: console.out(line.decode(errors="replace").removesuffix("\n"), highlight=False)
 
 
@@ -99,7 +97,5 @@ def draw_progress(run: RunDir, job_id: str) -> "RenderableType":
     if step is None or total is None:
         return ""
     table = Table.grid(padding=(0, 2))
-    table.add_row(
-        f"step {step}/{total}", ProgressBar(total=total, completed=step, width=_BAR_WIDTH), *format_metrics(progress)
-    )
+    table.add_row(f"step {step}/{total}", ProgressBar(total=total, completed=step, width=30), *format_metrics(progress))
     return table

@@ -111,6 +111,8 @@ def format_time(time: datetime) -> str:
 
 def _details(status: JobStatus) -> Iterator[tuple[str, str]]:
     is_plain = status.reason in ("None", "NonZeroExitCode", status.meaning)
+    limit = "no limit" if status.limit_s is None else f"limit {format_duration(status.limit_s)}"
+    ran = "" if status.elapsed_s is None or status.phase == "queued" else format_duration(status.elapsed_s)
     more = len(status.nodes) - _MOST_NODES
     nodes = " ".join(status.nodes[:_MOST_NODES]) + (f" and {more} more" if more > 0 else "")
     partition = f"partition {status.partition}" if status.partition else ""
@@ -120,7 +122,7 @@ def _details(status: JobStatus) -> Iterator[tuple[str, str]]:
         "submitted": format_time(status.submitted) if status.submitted else "",
         "started": format_time(status.started) if status.started else "",
         "ended": format_time(status.ended) if status.ended else "",
-        "time": _format_elapsed(status),
+        "time": ", ".join(filter(None, (ran, "" if status.source == "files" else limit))),
         "where": ", ".join(filter(None, (nodes, partition))),
         "exit status": status.exit_status,
         "came back": _format_times(status.restarts) if status.restarts else "",
@@ -135,13 +137,6 @@ def _details(status: JobStatus) -> Iterator[tuple[str, str]]:
     yield "source", (source if status.source == "files" else status.source) + old
     if status.outcome.final and status.outcome.meaning.back:
         yield "to continue", status.outcome.meaning.back
-
-
-def _format_elapsed(status: JobStatus) -> str:
-    limit = f"limit {format_duration(status.limit_s)}" if status.limit_s is not None else "no limit"
-    limit = "" if status.source == "files" else limit
-    ran = format_duration(status.elapsed_s) if status.elapsed_s is not None and status.phase != "queued" else ""
-    return ", ".join(part for part in (ran, limit) if part)
 
 
 def _progress_details(progress: Progress) -> Iterator[tuple[str, str]]:

@@ -48,12 +48,6 @@ class JobTable(DataTable[Text]):
             self.add_row(*format_row(job, since_s), key=job.job_id)
         self.move_cursor(row=ids.index(chosen) if chosen in ids else min(row, len(ids) - 1))
 
-    def update_job(self, job: JobStatus, since_s: float) -> None:
-        """Show what is new of one job."""
-        for title, cell in zip(HEAD, format_row(job, since_s), strict=True):
-            if cell != self.get_cell(job.job_id, title):
-                self.update_cell(job.job_id, title, cell, update_width=True)
-
     @property
     def chosen(self) -> str:
         """The id of the chosen job; empty without jobs."""
@@ -171,7 +165,9 @@ class WatchApp(App[None]):
     def _show_files(self, job: JobStatus, view: RunView) -> None:
         """Show what a job's files say, which is newer than Slurm's answer."""
         restart, self._shown = self._shown != (job.job_id, self._rank), (job.job_id, self._rank)
-        self._table.update_job(job, self._since_s)
+        for title, cell in zip(HEAD, format_row(job, self._since_s), strict=True):
+            if cell != self._table.get_cell(job.job_id, title):
+                self._table.update_cell(job.job_id, title, cell, update_width=True)
         details = format_details(job)
         if details != self._details.content:  # an update lays out the whole screen
             self._details.update(details)

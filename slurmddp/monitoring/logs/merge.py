@@ -136,11 +136,6 @@ def last_lines_of_settings(sweep: lookup.Target, count: int) -> dict[RunDir, lis
     return found
 
 
-def last(found: Iterable[Line], count: int | None) -> Iterable[Line]:
-    """Return the last `count` lines, or all for None."""
-    return found if count is None else deque(found, maxlen=count)
-
-
 def _last_lines(wanted: Selection, attempts: Sequence[str], tail: int) -> Iterable[Line]:
     """Return the last lines, from as few of the last attempts as have them."""
     found: deque[Line] = deque()
