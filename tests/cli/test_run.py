@@ -1,11 +1,10 @@
 """The progress bar on a terminal, and unchanged output without one."""
 
 import io
-import os
-import pty
 import re
-import subprocess
 import sys
+
+from command_line import on_a_terminal
 
 from slurmddp.cli.run import draw_progress, show_progress
 from slurmddp.runs.files import append_record
@@ -55,26 +54,10 @@ sys.exit(run_command_line(["run", "train.py"]))
 """`slurmddp run` with a stand-in for the ranks."""
 
 
-def on_a_terminal(*command: str, cwd, **environ: str) -> tuple[int, str]:
-    """Run a command on a terminal; return its exit status and its output."""
-    here, there = pty.openpty()
-    with subprocess.Popen(
-        command, cwd=cwd, stdin=there, stdout=there, stderr=there, env={**os.environ, "TERM": "xterm", **environ}
-    ) as process:
-        os.close(there)
-        seen = b""
-        try:
-            while block := os.read(here, 65536):
-                seen += block
-        except OSError:  # how a terminal says that nobody is left who writes
-            pass
-    os.close(here)
-    return process.returncode, seen.decode()
-
-
 def test_on_a_terminal_lines_are_above_a_bar_that_is_erased(tmp_path):
     (tmp_path / "train.py").touch()
     status, seen = on_a_terminal(sys.executable, "-c", RUN, cwd=tmp_path, NO_COLOR="1", COLUMNS="100")
+    seen = seen.decode()
     assert status == 0, seen
     assert re.findall(r"line \d", seen) == [f"line {step}" for step in range(4)]
     drawn = re.findall(r"step (\d)/4 [^\r\n]*loss 0.5 [^\r\n]*1234 samples/s", seen)
