@@ -161,14 +161,11 @@ def test_a_huge_number_of_last_lines_means_all_lines(logs):
     assert logs("-n", "9" * 20).stdout == logs().stdout != b""
 
 
-def test_a_job_that_has_printed_nothing_says_so(logs, run):
+def test_a_job_that_has_printed_nothing_is_waited_for_until_it_has_ended(logs, run):
     append_record(run.submissions, {"job": "8", "time": "2026-01-01T09:00:00+00:00"})
     done = logs("8")
     assert (done.returncode, done.stdout) == (0, b"")
     assert done.stderr == b"job 8 has no output in jobs/r/logs yet; to wait for more, type: slurmddp logs -f 8\n"
-
-
-def test_a_job_that_has_ended_without_output_is_not_waited_for(logs, run):
     append_record(run.events, {**HEAD, "event": "job_end", "rank": None, "status": 0})
     shutil.rmtree(run.logs)
     assert logs("7").stderr == b"job 7 is COMPLETED and has no output in jobs/r/logs\n"
@@ -244,7 +241,7 @@ def test_of_a_job_of_no_run_it_is_slurms_file(slurm, slurm_env, wait_for_job, tm
     job_id = slurm("sbatch", *words).strip()
     wait_for_job(job_id)
 
-    def call(*options):
+    def call(*options, job_id=job_id):
         words = [*WORDS, job_id, *options]
         return subprocess.run(words, cwd=tmp_path, env=slurm_env, capture_output=True, text=True, check=False)
 
@@ -255,13 +252,9 @@ def test_of_a_job_of_no_run_it_is_slurms_file(slurm, slurm_env, wait_for_job, tm
     assert call("-f").stderr.endswith(f"type: tail -f '{path}'\n")
     path.unlink()
     assert call().stderr.startswith(f"Error: job {job_id} is of no run; its output would be in {path}")
-
-
-def test_a_job_that_nobody_knows_is_one_line(slurm_env, tmp_path):
-    words = [*WORDS, "99999999"]
-    done = subprocess.run(words, cwd=tmp_path, env=slurm_env, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.startswith("Error: job 99999999 is of no run and Slurm does not know it")
+    unknown = call(job_id="99999999")
+    assert (unknown.returncode, unknown.stdout) == (3, "")
+    assert unknown.stderr.startswith("Error: job 99999999 is of no run and Slurm does not know it")
 
 
 @pytest.mark.parametrize(("status", "state"), [(0, "COMPLETED"), (77, "FAILED")])

@@ -190,22 +190,11 @@ def test_a_folder_without_runs_has_a_hint(typed):
     assert elsewhere.endswith("; `slurmddp status --all-folders` shows those of 1 other folder\n")
 
 
-def test_a_named_folder_of_runs_has_to_be_one(typed):
-    Path("train.py").touch()
-    for given in ("nodir", "train.py"):
-        assert str(typed("status", "--runs-dir", given).exception).startswith(
-            f"--runs-dir: '{given}' is not a folder; "
-        )
-
-
-def test_the_newest_run_comes_first(typed):
+def test_the_newest_run_comes_first_and_the_runs_of_all_folders_stand_below_their_folder(typed):
     old = job("17", run=run_of("mnist"))
     new = job("19", run=run_of("gpt"), name="gpt", submitted=NOON + timedelta(days=1))
-    (table,) = [typed("status", statuses=[old, new]).stdout]
+    table = typed("status", statuses=[old, new]).stdout
     assert [line.split()[0] for line in table.splitlines()] == ["RUN", "gpt", "mnist"]
-
-
-def test_the_runs_of_all_folders_stand_below_their_folder(typed):
     registry.remember(Path.cwd() / "jobs")
     lines = typed("status", "--all-folders", statuses=[job(run=run_of("mnist"))]).stdout.splitlines()
     assert (lines[0], lines[2].split()[0]) == (f"{Path.cwd()}/jobs:", "mnist")

@@ -38,22 +38,17 @@ def test_how_far_a_job_is(run):
 
 
 @pytest.mark.parametrize(
-    "lines", [[metrics(10, 10)], [metrics(10, 10), metrics(11, 10)], [metrics(9, 9), {**metrics(10, 10), "total": 0}]]
+    "lines",
+    [
+        [metrics(10, 10)],
+        [metrics(10, 10), metrics(11, 10)],
+        [metrics(9, 9), {**metrics(10, 10), "total": 0}],
+        *([metrics(10, 10), metrics(10, 11)], [metrics(99, 10), metrics(98, 11)]),
+        *([{**metrics(time, time), "total": total} for time in (10, 20)] for total in (2**63 - 1, 1e300)),
+    ],
 )
-def test_no_time_is_told_without_a_pace(run, lines):
+def test_no_time_is_told_without_a_pace_by_clocks_that_go_back_and_for_a_training_for_ever(run, lines):
     write(run, *lines)
-    assert progress(run).left_s is None
-
-
-@pytest.mark.parametrize("lines", [[metrics(10, 10), metrics(10, 11)], [metrics(99, 10), metrics(98, 11)]])
-def test_clocks_that_stand_or_go_back_tell_no_pace(run, lines):
-    write(run, *lines)
-    assert progress(run).left_s is None
-
-
-@pytest.mark.parametrize("total", [2**63 - 1, 1e300])
-def test_a_training_for_ever_has_no_end_to_tell(run, total):
-    write(run, *({**metrics(time, time), "total": total} for time in (10, 20)))
     assert progress(run).left_s is None
 
 
@@ -62,16 +57,13 @@ def test_values_of_another_kind_are_no_numbers(run):
     assert (progress(run).step, progress(run).total, progress(run).loss) == (0, None, None)
 
 
-def test_the_newest_whole_checkpoint_counts(run):
+def test_the_newest_whole_checkpoint_counts_and_one_of_the_program_itself(run):
+    own = run.path / "own.pt"
     for step in (10, 20, 30):
         (run.checkpoints / f"step-{step:09d}").mkdir(parents=True)
     (run.checkpoints / "step-000000020" / "manifest.json").touch()
     write(run)
     assert progress(run).checkpoint_step == 20
-
-
-def test_a_checkpoint_of_the_program_itself_counts(run):
-    own = run.path / "own.pt"
     write(run, event("attempt_start", 1, nodes="n1", log_offset=0, checkpoints=f"{run.path}/*.pt"))
     assert progress(run).checkpoint_path == ""
     own.touch()

@@ -16,10 +16,9 @@ WANTED = RequestedJob(name="mnist", job_id="17", run=RunDir(Path("jobs/mnist")),
 ROW = JobInfo(job_id="17", state="COMPLETED", source="sacct", name="mnist", submitted=THEN + timedelta(seconds=1))
 
 
-def test_a_job_of_the_same_name_and_time_is_it():
-    assert slurm_answers.matching_rows(WANTED, [ROW]) == [ROW]
-    assert slurm_answers.matching_rows(WANTED, [ROW._replace(name="")]) == [ROW._replace(name="")]
-    assert slurm_answers.matching_rows(WANTED, [ROW._replace(submitted=None)]) == [ROW._replace(submitted=None)]
+@pytest.mark.parametrize("change", [{}, {"name": ""}, {"submitted": None}], ids=["same", "no name", "no time"])
+def test_a_job_of_the_same_name_and_time_is_it(change):
+    assert slurm_answers.matching_rows(WANTED, [ROW._replace(**change)]) == [ROW._replace(**change)]
 
 
 @pytest.mark.parametrize(
@@ -27,8 +26,10 @@ def test_a_job_of_the_same_name_and_time_is_it():
     [{"name": "other"}, {"submitted": THEN - timedelta(hours=1)}, {"job_id": "18"}, {"job_id": "170"}],
     ids=["name", "time", "number", "beginning"],
 )
-def test_another_job_is_not(change):
-    assert slurm_answers.matching_rows(WANTED, [ROW._replace(**change)]) == []
+def test_another_job_is_not_unless_it_is_asked_for_by_its_number_alone(change):
+    other = ROW._replace(**change)
+    assert slurm_answers.matching_rows(WANTED, [other]) == []
+    assert slurm_answers.matching_rows(RequestedJob(job_id=other.job_id), [other]) == [other]
 
 
 def test_what_comes_after_a_job_of_another_name_is_another_s():
@@ -39,17 +40,10 @@ def test_what_comes_after_a_job_of_another_name_is_another_s():
 
 def test_a_job_that_came_back_is_its_last_row_and_one_to_look_at_twice():
     back = ROW._replace(state="RUNNING", submitted=THEN + timedelta(hours=1))
-    assert slurm_answers.newest_rows(slurm_answers.matching_rows(WANTED, [ROW._replace(state="REQUEUED"), back])) == [
-        back
-    ]
+    rows = [ROW._replace(state="REQUEUED"), back]
+    assert slurm_answers.newest_rows(slurm_answers.matching_rows(WANTED, rows)) == [back]
     assert slurm_answers.is_doubtful(WANTED, back) and not slurm_answers.is_doubtful(WANTED, ROW)
     assert not slurm_answers.is_doubtful(replace(WANTED, sha256=""), back)
-
-
-def test_a_job_of_no_run_is_whatever_has_its_number():
-    assert slurm_answers.matching_rows(RequestedJob(job_id="17"), [ROW._replace(name="other")]) == [
-        ROW._replace(name="other")
-    ]
 
 
 def test_a_task_is_found_among_those_that_wait_together():
