@@ -146,6 +146,10 @@ def test_init_takes_the_training_script(typed):
 
 
 THERE = "exists already and is not changed"
+NAME_ANOTHER = (
+    "give one that exists, or the job file to write: slurmddp init NAME.toml, or write a script, too: "
+    "slurmddp init --example steps"
+)
 
 
 @pytest.mark.parametrize(
@@ -154,12 +158,8 @@ THERE = "exists already and is not changed"
         ("", "job.toml", f"'job.toml' {THERE}; give another name: slurmddp init NAME"),
         ("fit.py", "fit.py fit.toml", f"'fit.toml' {THERE}; edit it, or remove it first"),
         ("--example steps", "steps.py", f"'steps.py' {THERE}; give another name: slurmddp init --example steps NAME"),
-        (
-            "--example steps",
-            "steps.toml",
-            f"'steps.toml' {THERE}; give another name: slurmddp init --example steps NAME",
-        ),
-        ("trian.py", "train.py", "there is no script 'trian.py'; give one that exists, or the job file to write: "),
+        ("--example steps", "steps.toml", f"'steps.toml' {THERE}; give another name: slurmddp init --example steps"),
+        ("trian.py", "train.py", f"there is no script 'trian.py'; {NAME_ANOTHER}"),
         ("./-x.py", "-x.py", "'-x.py' begins with -, as an option does; give the script another name"),
         ("no/exp", "", "there is no folder 'no'; make it first"),
         ("a\x07b", "", r"'a\x07b.toml' contains a character that cannot be printed; give another name"),
