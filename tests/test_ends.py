@@ -25,7 +25,7 @@ from slurmddp.cli import group
 from slurmddp.cli.submit import _wait
 from slurmddp.cli.sweep import describe_state
 from slurmddp.cli.watch.job_text import HEAD, format_row
-from slurmddp.cli.watch.poller import query
+from slurmddp.cli.watch.sources import query
 from slurmddp.outcome import MEANINGS, Kind
 from slurmddp.report.collect import collect_report, make_json
 from slurmddp.report.html import CLASSES, render_page

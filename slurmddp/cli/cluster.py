@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from typing import Final
 
 import click
@@ -50,10 +49,8 @@ def format_cluster(found: Cluster, *, show_all: bool = False) -> Iterator[str]:
     shown = [partition for partition in found.partitions if show_all or not partition.hidden]
     yield from (f"{escape_text(found.name)}, Slurm {escape_text(found.version)}", "")
     yield from _format_rows([row for partition in shown for row in _partition_rows(partition)])
-    notes = [*_partition_notes(shown), *_preemption_notes(found, shown), *_user_notes(found), *_unknown_notes(found)]
-    if hidden := len(found.partitions) - len(shown):
-        notes.append(f"{count(hidden, 'hidden partition')} not shown; --all shows them")
-    yield from ("", *(line for note in notes for line in wrap_text(note, below="  "))) if notes else ()
+    if notes := [*_notes(found, shown)]:
+        yield from ("", *(line for note in notes for line in wrap_text(note, below="  ")))
 
 
 def _format_rows(rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -72,18 +69,15 @@ def _format_rows(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def _partition_rows(partition: Partition) -> Iterator[tuple[str, ...]]:
-    kinds = [list(group) for _, group in groupby(sorted(partition.nodes, key=_gpu_kind), key=_gpu_kind)]
-    for groups in kinds if len(kinds) <= _MOST_ROWS else [list(partition.nodes)]:
+    kinds: dict[tuple[tuple[str, int], ...], list[Nodes]] = {}
+    for nodes in sorted(partition.nodes, key=lambda nodes: (-nodes.gpus, nodes.gpu_counts)):
+        kinds.setdefault(nodes.gpu_counts, []).append(nodes)
+    for groups in kinds.values() if 1 <= len(kinds) <= _MOST_ROWS else [partition.nodes]:
         yield _format_row(partition, groups)
-    if not kinds:
-        yield _format_row(partition, [])
-
-
-def _gpu_kind(nodes: Nodes) -> tuple[int, tuple[tuple[str, int], ...]]:
-    return -nodes.gpus, nodes.gpu_counts
 
 
 def _format_row(partition: Partition, groups: Sequence[Nodes]) -> tuple[str, ...]:
+    has_grace = partition.preemption in _ENDS_JOB and partition.grace_s > 0  # GraceTime, slurm.conf(5)
     counts = (
         sum(group.count for group in groups),
         *(sum(group.count for group in groups if group.state == state) for state in ("idle", "mixed")),
@@ -95,7 +89,7 @@ def _format_row(partition: Partition, groups: Sequence[Nodes]) -> tuple[str, ...
         _format_range([group.cpus for group in groups]),
         _format_memory([group.memory_mb for group in groups]),
         "none" if partition.max_time_s is None else format_duration(partition.max_time_s),
-        _format_preemption(partition),
+        partition.preemption + f" {format_duration(partition.grace_s)}" * has_grace,
         _format_gpus(groups),
     )
 
@@ -113,12 +107,6 @@ def _format_memory(megabytes: Sequence[int]) -> str:
     return f"{_format_range(megabytes)}M" if megabytes else "-"
 
 
-def _format_preemption(partition: Partition) -> str:
-    """Return the mode, with the GraceTime of modes that end a job (slurm.conf(5))."""
-    has_grace = partition.preemption in _ENDS_JOB and partition.grace_s > 0
-    return f"{partition.preemption} {format_duration(partition.grace_s)}" if has_grace else partition.preemption
-
-
 def _format_gpus(groups: Sequence[Nodes]) -> str:
     """Return the GPUs of a node in the form of --gpus-per-node."""
     if len({group.gpu_counts for group in groups}) > 1:
@@ -129,10 +117,23 @@ def _format_gpus(groups: Sequence[Nodes]) -> str:
     return ",".join(f"{escape_text(kind)}:{count}" if kind else str(count) for kind, count in counts) or "0"
 
 
-def _partition_notes(partitions: Sequence[Partition]) -> Iterator[str]:
-    for partition in partitions:
-        if limits := [*_limits(partition), *_access_rules(partition)]:
+def _notes(found: Cluster, shown: Sequence[Partition]) -> Iterator[str]:
+    for partition in shown:
+        if limits := [*_limits(partition)]:
             yield f"{escape_text(partition.name)}: {'; '.join(limits)}"
+    yield from _preemption_notes(found, shown)
+    if found.accounts is not None:
+        names = (f"{name} (default)" if name == found.default_account else name for name in found.accounts)
+        yield f"Your accounts: {_join_names(tuple(names)) or 'none'}"
+    if found.qos is not None:
+        yield f"Your QOS: {_join_names(found.qos) or 'none'}"
+    for partition in found.partitions:
+        if partition.unseen:
+            name = escape_text(partition.name)
+            yield f"Not known: the {partition.unseen} nodes of {name}, which this site does not show to you"
+    yield from (f"Not known: {escape_text(line)}" for line in found.unlearned)
+    if hidden := len(found.partitions) - len(shown):
+        yield f"{count(hidden, 'hidden partition')} not shown; --all shows them"
 
 
 def _limits(partition: Partition) -> Iterator[str]:
@@ -150,9 +151,6 @@ def _limits(partition: Partition) -> Iterator[str]:
         yield f"at most {_format_memory([partition.max_memory_per_node_mb])} of memory a node"
     if partition.default_time_s is not None:
         yield f"{format_duration(partition.default_time_s)} for jobs without --time"
-
-
-def _access_rules(partition: Partition) -> Iterator[str]:
     allowed = (("groups", partition.groups), ("accounts", partition.accounts), ("QOS", partition.qos))
     denied = (("accounts", partition.denied_accounts), ("QOS", partition.denied_qos))
     yield from (f"only for {what} {_join_names(names)}" for what, names in allowed if names is not None)
@@ -179,19 +177,3 @@ def _preemption_notes(found: Cluster, partitions: Sequence[Partition]) -> Iterat
         graced = any(partition.grace_s for partition in partitions)
         time = f"the time shown, or {found.kill_wait_s} s," if graced else f"{found.kill_wait_s} s"
         yield f"First the job gets {signal}, and has {time} to save a checkpoint."
-
-
-def _user_notes(found: Cluster) -> Iterator[str]:
-    if found.accounts is not None:
-        names = (f"{name} (default)" if name == found.default_account else name for name in found.accounts)
-        yield f"Your accounts: {_join_names(tuple(names)) or 'none'}"
-    if found.qos is not None:
-        yield f"Your QOS: {_join_names(found.qos) or 'none'}"
-
-
-def _unknown_notes(found: Cluster) -> Iterator[str]:
-    for partition in found.partitions:
-        if partition.unseen:
-            name = escape_text(partition.name)
-            yield f"Not known: the {partition.unseen} nodes of {name}, which this site does not show to you"
-    yield from (f"Not known: {escape_text(line)}" for line in found.unlearned)

@@ -50,18 +50,14 @@ def find_model_files(targets: Sequence[str], runs_dir: str) -> list[Path]:
 
     Raises UsageError when there are not two.
     """
-    if len(targets) == 1:
-        return _rank_models(targets[0], runs_dir)
-    return [_model_file(target, runs_dir) for target in targets]
-
-
-def _rank_models(target: str, runs_dir: str) -> list[Path]:
+    target, *others = targets
+    if others:
+        return [_model_file(one, runs_dir) for one in targets]
     if Path(target).is_file():
         raise UsageError(
             f"one file alone, {quote_value(target)}; give a second, or a run whose ranks are to be compared"
         )
-    run = _find_run(target, runs_dir)
-    found = run.rank_models
+    found = _find_run(target, runs_dir).rank_models
     if len(found) < 2:  # noqa: PLR2004 - it takes two to compare
         raise UsageError(
             f"{'one rank' if found else 'no rank'} of run {quote_value(target)} has saved its model as rank-N.pt; the "

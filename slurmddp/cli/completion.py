@@ -3,7 +3,7 @@
 import glob
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -56,18 +56,13 @@ def complete_target(context: click.Context, parameter: click.Parameter, incomple
     """Return the runs, and for digits also the jobs, whose names begin with a word; nothing after an error."""
     del parameter
     with suppress(SlurmddpError, OSError):
-        runs_dir = context.params.get("runs_dir") or default_runs_dir()
-        return [CompletionItem(word) for word in _find_names(runs_dir, incomplete)]
+        folder = Path.cwd() / (context.params.get("runs_dir") or default_runs_dir())
+        runs = lookup.runs(str(folder)) if incomplete.isdecimal() else ()
+        jobs = [record["job"] for run in runs for record in submissions(run)]
+        named = folder.glob(f"{glob.escape(incomplete)}*/submissions.jsonl") if folder.is_dir() else ()
+        names = sorted(path.parent.name for path in named if re.fullmatch(NAME, path.parent.name))
+        return [CompletionItem(word) for word in [*(job for job in jobs if job.startswith(incomplete)), *names]]
     return []
-
-
-def _find_names(runs_dir: str, incomplete: str) -> Iterator[str]:
-    if incomplete.isdecimal():
-        for run in lookup.runs(runs_dir):
-            yield from (job for record in submissions(run) if (job := record["job"]).startswith(incomplete))
-    folder = Path.cwd() / runs_dir
-    named = folder.glob(f"{glob.escape(incomplete)}*/submissions.jsonl") if folder.is_dir() else ()
-    yield from sorted(name for path in named if re.fullmatch(NAME, name := path.parent.name))
 
 
 def targets_argument(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -79,12 +74,7 @@ def targets_argument(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def complete_value(field: Field, incomplete: str) -> list[str]:
     """Return the values of a job's option that begin with a text; none when Slurm does not answer soon."""
-    found = field.choices or _find_values(field.key)
-    return sorted({word for word in found if word.startswith(incomplete) and re.fullmatch(r"[\w.:+-]+", word)})
-
-
-def _find_values(key: str) -> list[str]:
-    nodes = slurm_commands.list_nodes("--Node")
+    found, key, nodes = field.choices, field.key, slurm_commands.list_nodes("--Node")
     commands = {
         "partition": slurm_commands.list_nodes(columns="%R"),
         "nodelist": nodes,
@@ -94,7 +84,7 @@ def _find_values(key: str) -> list[str]:
     }
     with suppress(SlurmddpError, OSError):
         if key == "profile":
-            return [name for file in job_files.find_configuration(Path.cwd()).files for name in file.profiles]
-        if key in commands:
-            return client.query(commands[key], os.environ, timeout_s=_LIMIT_S).split()
-    return []
+            found = tuple(name for file in job_files.find_configuration(Path.cwd()).files for name in file.profiles)
+        elif key in commands:
+            found = tuple(client.query(commands[key], os.environ, timeout_s=_LIMIT_S).split())
+    return sorted({word for word in found if word.startswith(incomplete) and re.fullmatch(r"[\w.:+-]+", word)})

@@ -8,14 +8,13 @@ from typing import Any, Final
 
 import click
 
-from slurmddp import text
 from slurmddp.cli.job_command import SYNOPSIS, JobCommand, find_configuration, job_options, resolve_job
 from slurmddp.cli.request_options import fill
 from slurmddp.cluster.request import Request
 from slurmddp.config import job_files
 from slurmddp.config.job_spec import JOB_FIELDS
-from slurmddp.config.resolve import BUILT_IN, Resolved, unknown_variables
-from slurmddp.text import WIDTH, escape_text, wrap_text
+from slurmddp.config.resolve import BUILT_IN, unknown_variables
+from slurmddp.text import WIDTH, escape_text, mask_secrets, wrap_text
 
 _VALUE_WIDTH: Final = 24
 _RECORDED: Final = "the job file is the record of a run, which has every value"
@@ -44,55 +43,37 @@ def _as_json(request: Request, found: job_files.Configuration) -> dict[str, Any]
     ignored = [*((str(file.path), _RECORDED) for file in unused), *((str(path), why) for path, why in found.ignored)]
     ignored += list(unknown_variables(os.environ))
     spec, origins = resolved.spec, resolved.origins
-    values = {key: _entry(_mask(getattr(spec, field.name)), origins[field.name]) for key, field in JOB_FIELDS.items()}
+    values = {key: _entry(getattr(spec, field.name), origins[field.name]) for key, field in JOB_FIELDS.items()}
+    for key, value in (("ntasks-per-node", spec.tasks_per_node), ("signal-lead", spec.lead_s)):
+        if values[key]["value"] is None:  # it is computed from others
+            values[key]["value"] = value
+    own = resolved.program_origins
+    program: dict[str, Any] = {}
+    if spec.command:
+        program["command"] = _entry(spec.command, own["command"])
+    else:
+        worker = {name: getattr(spec.worker, name) for name in own} | {"data": spec.worker.source}
+        program["worker"] = {name.replace("_", "-"): _entry(value, own[name]) for name, value in worker.items()}
     return {
         "files": [{"kind": file.kind, "path": str(file.path)} for file in resolved.files],
         "ignored": [{"name": name, "why": why} for name, why in ignored],
         "cluster": cluster.name if cluster else None,
         "silence": request.silence or None,
-        "values": _add_computed(resolved, values),
+        "values": values,
         "computed": list(request.computed),
-        **_program_as_json(resolved),
+        **program,
     }
-
-
-def _program_as_json(resolved: Resolved) -> dict[str, Any]:
-    spec, origins = resolved.spec, resolved.program_origins
-    if spec.command:
-        return {"command": _entry(list(text.mask_secrets(spec.command)), origins["command"])}
-    values = {name: getattr(spec.worker, name) for name in origins} | {"data": spec.worker.source}
-    return {"worker": {name.replace("_", "-"): _entry(_mask(value), origins[name]) for name, value in values.items()}}
 
 
 def _entry(value: Any, origin: str) -> Entry:
-    return {"value": value, "origin": origin}
-
-
-def _mask(value: Any) -> Any:
-    masked = text.mask_secrets(value)
-    return list(masked) if isinstance(masked, tuple) else masked
-
-
-def _add_computed(resolved: Resolved, values: dict[str, Entry]) -> dict[str, Entry]:
-    """Add values that are computed from others if they were not given."""
-    spec = resolved.spec
-    computed = {"ntasks-per-node": spec.tasks_per_node, "signal-lead": spec.lead_s}
-    return values | {
-        key: _entry(value, values[key]["origin"]) for key, value in computed.items() if values[key]["value"] is None
-    }
+    masked = mask_secrets(value)
+    return {"value": list(masked) if isinstance(masked, tuple) else masked, "origin": origin}
 
 
 def _format_report(report: Mapping[str, Any]) -> Iterator[str]:
     short_paths = {file["path"]: _shorten_path(file["path"]) for file in report["files"]}
-    yield from _format_files(report)
-    values = report["values"] | ({"COMMAND": report["command"]} if "command" in report else {})
-    yield from _format_sections("", values, report["computed"], short_paths)
-    yield from _format_sections("[worker] ", report.get("worker", {}), (), short_paths)
-
-
-def _format_files(report: Mapping[str, Any]) -> Iterator[str]:
     for file in report["files"]:
-        yield f"read     {file['kind']} {escape_text(_shorten_path(file['path']))}"
+        yield f"read     {file['kind']} {escape_text(short_paths[file['path']])}"
     for file in report["ignored"]:
         yield from wrap_text(f"{_shorten_path(file['name'])}: {file['why']}", "ignored  ")
     if report["silence"]:
@@ -100,6 +81,9 @@ def _format_files(report: Mapping[str, Any]) -> Iterator[str]:
     own = job_files.user_file()
     if not own.exists():
         yield f"no       user file {escape_text(_shorten_path(str(own)))}"
+    values = report["values"] | ({"COMMAND": report["command"]} if "command" in report else {})
+    yield from _format_sections("", values, report["computed"], short_paths)
+    yield from _format_sections("[worker] ", report.get("worker", {}), (), short_paths)
 
 
 def _format_sections(
@@ -123,10 +107,16 @@ def _format_sections(
 
 def _format_values(values: Mapping[str, Entry], width: int, short_paths: Mapping[str, str]) -> Iterator[str]:
     """Yield the values, one item per line, each with its origin after it, or below it if the line would be too long."""
-    texts = {key: _format_items(entry["value"]) for key, entry in values.items()}
+    texts: dict[str, list[str]] = {}
+    for key, entry in values.items():
+        value = entry["value"]
+        texts[key] = [_format_item(item) for item in (value if isinstance(value, list) and value else [value])]
     column = max((len(items[0]) for items in texts.values() if len(items[0]) <= _VALUE_WIDTH), default=0)
     for key, (first, *others) in texts.items():
-        head, origin = f"  {key:{width}}  ", _format_origin(key.lower(), values[key]["origin"], short_paths)
+        head, origin = f"  {key:{width}}  ", values[key]["origin"].removesuffix(f", key {key.lower()}")
+        for path, short in short_paths.items():
+            origin = origin.replace(path, short)
+        origin = "" if origin == BUILT_IN else escape_text(origin)
         line = f"{head}{first:{column}}  {origin}".rstrip()
         fits = len(line) <= WIDTH
         yield line if fits else f"{head}{first}"
@@ -136,21 +126,10 @@ def _format_values(values: Mapping[str, Entry], width: int, short_paths: Mapping
             yield from wrap_text(f"from {origin}", " " * (len(head) + 2))
 
 
-def _format_items(value: Any) -> list[str]:
-    return [_format_item(item) for item in value] if isinstance(value, list) and value else [_format_item(value)]
-
-
 def _format_item(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return escape_text(str(value)) if value not in ("", []) else "(empty)"
-
-
-def _format_origin(key: str, origin: str, short_paths: Mapping[str, str]) -> str:
-    """Return an origin with short paths, and without the key, which its line already shows."""
-    for path, short in short_paths.items():
-        origin = origin.replace(path, short)
-    return "" if origin == BUILT_IN else escape_text(origin.removesuffix(f", key {key}"))
 
 
 def _shorten_path(path: str) -> str:

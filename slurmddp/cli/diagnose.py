@@ -5,7 +5,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -48,13 +48,16 @@ def diagnose(targets: tuple[str, ...], runs_dir: str, *, of_all: bool, since: st
     if of_all:
         if targets:
             raise UsageError("--all is about every run; leave it out, or leave the names out")
-        return _show_all(runs_dir, time.time() - _parse_age(_WEEK if since is None else since), as_json=as_json)
+        return _show_all(runs_dir, _WEEK if since is None else since, as_json=as_json)
     if since is not None:
         raise UsageError("--since needs --all; add it, or leave --since out")
     if targets and all(_is_output(word, runs_dir) for word in targets):
         found = diagnosing.diagnose_output(targets, sys.stdin.buffer)
     else:
-        run, job_id = _find_job(_only(targets, runs_dir), runs_dir)
+        if len(targets) > 1:
+            wrong = next(word for word in targets if not _is_output(word, runs_dir))
+            raise UsageError(f"there is no file {quote_value(wrong)}; name the files of one job, or one RUN or JOBID")
+        run, job_id = _find_job(targets[0] if targets else None, runs_dir)
         found = diagnosing.diagnose(run, job_id, os.environ)
         if run and found.cause not in diagnosing.NO_FAILURE:
             found = diagnosing.compare_with_others(found, run)
@@ -64,7 +67,11 @@ def diagnose(targets: tuple[str, ...], runs_dir: str, *, of_all: bool, since: st
     return 1 if found.cause == diagnosing.UNKNOWN else 0
 
 
-def _show_all(runs_dir: str, since: float, *, as_json: bool) -> int:
+def _show_all(runs_dir: str, age: str, *, as_json: bool) -> int:
+    match = re.fullmatch(r"(\d+)([dhm])", age)
+    if match is None:
+        raise UsageError(f"--since: {quote_value(age)} is not a number of days, hours or minutes, as in 7d, 12h, 30m")
+    since = time.time() - float(match[1]) * _SECONDS[match[2]]
     folders = dict.fromkeys([str(Path.cwd() / runs_dir), *map(str, other_folders(runs_dir))])
     found = [run for folder in folders for run in lookup.runs(folder)]
     settings = [one for run in found for one in (run, *lookup.tasks(run).values())]
@@ -83,28 +90,16 @@ def _ask_for_ends(found: Sequence[RunDir]) -> dict[RunDir, dict[str, JobInfo]]:
 
     It is asked of cancelled ones too: to the ranks, a batch script that was ended by a signal looks the same.
     """
-    parts = [part for run in found for part in lookup.settings(lookup.find_all_jobs(run))]
-    unended = [part.only(jobs) for part in parts if (jobs := tuple(_unended_jobs(part)))]
+    unended = []
+    for part in (part for run in found for part in lookup.settings(lookup.find_all_jobs(run))):
+        ends = {job_id: read_job(part.run, job_id, silent=True).outcome for job_id in part.jobs} if part.run else {}
+        jobs = [job_id for job_id, end in ends.items() if not end.final or end.kind is Kind.CANCELLED]
+        unended += [part.only(tuple(jobs))] if jobs else []
     answers: dict[RunDir, dict[str, JobInfo]] = {}
     for status in query_jobs(unended, os.environ):
         if status.run and status.slurm:
             answers.setdefault(status.run, {})[status.job_id] = status.slurm
     return answers
-
-
-def _unended_jobs(part: lookup.Target) -> Iterator[str]:
-    for job_id in part.jobs:
-        outcome = read_job(part.run, job_id, silent=True).outcome if part.run else None
-        if outcome and (not outcome.final or outcome.kind is Kind.CANCELLED):
-            yield job_id
-
-
-def _parse_age(text: str) -> float:
-    """Return a time such as `7d` in seconds. Raises UsageError for another text."""
-    match = re.fullmatch(r"(\d+)([dhm])", text)
-    if match is None:
-        raise UsageError(f"--since: {quote_value(text)} is not a number of days, hours or minutes, as in 7d, 12h, 30m")
-    return float(match[1]) * _SECONDS[match[2]]
 
 
 def _is_output(word: str, runs_dir: str) -> bool:
@@ -127,22 +122,18 @@ def _is_run(run: RunDir) -> bool:
     return run.submissions.exists() or run.events.exists() or run.sweep is not None
 
 
-def _only(targets: tuple[str, ...], runs_dir: str) -> str | None:
-    if len(targets) > 1:
-        wrong = next(word for word in targets if not _is_output(word, runs_dir))
-        raise UsageError(f"there is no file {quote_value(wrong)}; name the files of one job, or one RUN or JOBID")
-    return targets[0] if targets else None
-
-
 def _find_job(target: str | None, runs_dir: str) -> tuple[RunDir | None, str]:
+    """Return the run and the job that a word names; without one, the job of the run that was started last."""
     if target is None:
-        target = _newest_run(runs_dir)
+        newest = _newest(RunDir.named(runs_dir, "x").path.parent.glob("*/logs"))
+        if newest is None:
+            raise UsageError(f"there is no run in {runs_dir}; give the id of a job, or --runs-dir")
+        target = newest.parent.name
     if not is_job_id(target):
-        local = _newest_local_job(
-            RunDir.named(runs_dir, target) if "/" not in target else RunDir(RunDir.named(".", target).path)
-        )
-        if local:
-            return local
+        run = RunDir.named(runs_dir, target) if "/" not in target else RunDir(RunDir.named(".", target).path)
+        newest = _newest(path for path in run.logs.glob("*") if path.is_dir()) if run.logs.is_dir() else None
+        if newest and JobRef.parse(newest.name).is_local:
+            return run, newest.name
     try:
         found = lookup.find([target], runs_dir)[0]
     except UsageError as error:
@@ -150,17 +141,5 @@ def _find_job(target: str | None, runs_dir: str) -> tuple[RunDir | None, str]:
     return found.run, found.jobs[-1]
 
 
-def _newest_run(runs_dir: str) -> str:
-    """Return the name of the run that was started last; raise UsageError if there is no run."""
-    logs = RunDir.named(runs_dir, "x").path.parent.glob("*/logs")
-    newest = max(logs, key=lambda path: path.stat().st_mtime, default=None)
-    if newest is None:
-        raise UsageError(f"there is no run in {runs_dir}; give the id of a job, or --runs-dir")
-    return newest.parent.name
-
-
-def _newest_local_job(run: RunDir) -> tuple[RunDir, str] | None:
-    """Return the run and its newest job, if `slurmddp run` started that job; None otherwise."""
-    jobs = [path for path in run.logs.glob("*") if path.is_dir()] if run.logs.is_dir() else []
-    newest = max(jobs, key=lambda path: path.stat().st_mtime, default=None)
-    return (run, newest.name) if newest and JobRef.parse(newest.name).is_local else None
+def _newest(paths: Iterable[Path]) -> Path | None:
+    return max(paths, key=lambda path: path.stat().st_mtime, default=None)

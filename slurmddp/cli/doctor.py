@@ -7,18 +7,14 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
 from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message, resolve_job
 from slurmddp.cli.request_options import fill
-from slurmddp.config.resolve import Resolved
 from slurmddp.runs.findings import Finding, worst
 from slurmddp.text import WIDTH, escape_text, wrap_text
-
-if TYPE_CHECKING:
-    from slurmddp.cluster.request import Request
 
 _COLOURS: Final = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
 _INDENT: Final = " " * 21
@@ -36,28 +32,20 @@ def doctor(job_file: Path | None, words: tuple[str, ...], *, in_job: bool, as_js
     """
     resolved = resolve_job(job_file, words, parameters)
     if in_job:
-        findings = _check_on_nodes(fill(resolved).resolved if resolved.launch else resolved)
+        from slurmddp.doctor.in_job import check_by_job, check_by_step
+
+        check = check_by_step if "SLURM_JOB_ID" in os.environ else check_by_job
+        findings = check(fill(resolved).resolved if resolved.launch else resolved, os.environ, print_message)
     else:
-        findings = _check_here(fill(resolved))
+        from slurmddp.doctor.before_submission import check_job
+
+        findings = list(check_job(fill(resolved), os.environ))
     if as_json:
         click.echo(json.dumps({"status": worst(findings), "findings": [asdict(finding) for finding in findings]}))
     else:
         for line in format_findings(findings, colour=sys.stdout.isatty() and not os.environ.get("NO_COLOR")):
             click.echo(line)
     return worst(findings)
-
-
-def _check_here(request: "Request") -> list[Finding]:
-    from slurmddp.doctor.before_submission import check_job
-
-    return list(check_job(request, os.environ))
-
-
-def _check_on_nodes(resolved: Resolved) -> list[Finding]:
-    from slurmddp.doctor.in_job import check_by_job, check_by_step
-
-    check = check_by_step if "SLURM_JOB_ID" in os.environ else check_by_job
-    return check(resolved, os.environ, print_message)
 
 
 def format_findings(findings: Iterable[Finding], *, colour: bool = False) -> Iterator[str]:

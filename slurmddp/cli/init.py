@@ -3,7 +3,7 @@
 import os
 import shlex
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import click
 
@@ -17,31 +17,6 @@ from slurmddp.errors import ClusterError, SlurmddpError, UsageError
 from slurmddp.text import quote_value
 
 _TIMEOUT_S: Final = 20.0
-
-
-class _Files(NamedTuple):
-    """What is written."""
-
-    job: Path
-    script: str | None
-    """The name of the training script, beside the job file; None for the bundled worker."""
-    example: str | None = None
-    """The example whose text the script gets; None for a script that is there."""
-
-    @property
-    def new(self) -> tuple[Path, ...]:
-        """The files that are created, in their order."""
-        script = (self.job.with_name(self.script),) if self.example and self.script else ()
-        return (*script, self.job)
-
-    @property
-    def hint(self) -> str:
-        """What to do when one of them exists already."""
-        if self.example:
-            return f"give another name: slurmddp init --example {self.example} NAME"
-        if self.script == self.job.with_suffix(".py").name:
-            return "edit it, or remove it first"
-        return "give another name: slurmddp init NAME"
 
 
 @click.command()
@@ -62,65 +37,62 @@ def init(file: str | None, example: str | None) -> None:
     bundled worker trains. With --example, FILE names both files: `init --example steps exp` writes exp.py and exp.toml.
     Existing files are not overwritten.
     """
-    files = _name_job_file(file) if example is None else _name_example(file, example)
-    _check(files)
-    typed = shlex.quote(str(files.job))
-    name = job_template.choose_name(files.job, files.script)
-    text = job_template.build_job_file(_inspect_cluster(), script=files.script, name=name, file=typed)
-    _write(files, text)
-    click.echo(str(files.job))
-    edit = f"the script is {shlex.quote(str(files.new[0]))}; edit both files" if example else "edit the file"
+    job, script = _name_files(file, example)
+    new = [job.with_name(script), job] if example and script else [job]
+    if example:
+        hint = f"give another name: slurmddp init --example {example} NAME"
+    elif script == job.with_suffix(".py").name:
+        hint = "edit it, or remove it first"
+    else:
+        hint = "give another name: slurmddp init NAME"
+    _check(job, script, must_exist=not example)
+    for path in new:
+        if os.path.lexists(path):
+            raise _already_exists(path, hint)
+    typed = shlex.quote(str(job))
+    name = job_template.choose_name(job, script)
+    texts = [job_template.build_job_file(_inspect_cluster(), script=script, name=name, file=typed)]
+    if example:  # its docstring shows how to start it
+        texts.insert(0, read_example(example).replace(f"{example}.py", str(script)))
+    _write(dict(zip(new, texts, strict=True)), hint)
+    click.echo(str(job))
+    edit = f"the script is {shlex.quote(str(new[0]))}; edit both files" if example else "edit the file"
     print_message(f"{edit} if needed; then type: slurmddp render {typed}, slurmddp submit {typed}")
 
 
-def _name_example(file: str | None, example: str) -> _Files:
-    """Return the files of an example: FILE's name, or the example's own, with `.toml` and `.py`."""
-    if not example:
+def _name_files(file: str | None, example: str | None) -> tuple[Path, str | None]:
+    """Return the job file, and the name of the script beside it; None for the bundled worker."""
+    if example == "":
         raise UsageError(f"--example requires a name; there are {', '.join(example_names())}")
-    if example not in example_names():
+    if example and example not in example_names():
         raise unknown(example, example_names(), "--example", what="example")
-    path = Path(file or example)
+    default = example or job_template.DEFAULT
+    path = Path(file or default)
     if path.is_dir():
-        path /= example
-    path = _add_ending(path)
-    return _Files(path.with_suffix(".toml"), path.with_suffix(".py").name, example)
-
-
-def _name_job_file(file: str | None) -> _Files:
-    path = Path(file or job_template.DEFAULT)
-    if path.is_dir():
-        path /= job_template.DEFAULT
-    if path.suffix == ".py":
-        return _Files(path.with_suffix(".toml"), path.name)
-    path = _add_ending(path)
-    return _Files(path, job_template.find_script(path.parent))
-
-
-def _add_ending(path: Path) -> Path:
+        path /= default
     if path.suffix in OTHER_FORMATS:
         raise UsageError(f"a job file ends in .toml; type: slurmddp init {shlex.quote(str(path.with_suffix('.toml')))}")
-    return path if path.suffix in (".toml", ".py") else path.with_name(f"{path.name}.toml")
+    if path.suffix not in (".toml", ".py"):
+        path = path.with_name(f"{path.name}.toml")
+    if example or path.suffix == ".py":
+        return path.with_suffix(".toml"), path.with_suffix(".py").name
+    return path, job_template.find_script(path.parent)
 
 
-def _check(files: _Files) -> None:
-    """Raise UsageError for names that cannot be, for a script that is not there, and for files that are."""
-    folder, script = files.job.parent, files.script
-    if not str(files.job).isprintable():
-        raise UsageError(
-            f"{quote_value(str(files.job))} contains a character that cannot be printed; give another name"
-        )
+def _check(job: Path, script: str | None, *, must_exist: bool) -> None:
+    """Raise UsageError for names that cannot be, and for a script that must exist and does not."""
+    folder = job.parent
+    if not str(job).isprintable():
+        raise UsageError(f"{quote_value(str(job))} contains a character that cannot be printed; give another name")
     if not (Path.cwd() / folder).is_dir():
         raise UsageError(f"there is no folder {quote_value(str(folder))}; make it first")
     if script is not None and script.startswith("-"):
         raise UsageError(f"{quote_value(script)} begins with -, as an option does; give the script another name")
-    if script and not files.example and not (folder / script).is_file():
+    if script and must_exist and not (folder / script).is_file():
         raise UsageError(
             f"there is no script {quote_value(str(folder / script))}; give one that exists, or the job file to write: "
             "slurmddp init NAME.toml, or write a script, too: slurmddp init --example steps"
         )
-    for path in files.new:
-        if os.path.lexists(path):
-            raise _already_exists(path, files.hint)
 
 
 def _inspect_cluster() -> Cluster | None:
@@ -133,13 +105,10 @@ def _inspect_cluster() -> Cluster | None:
         return None
 
 
-def _write(files: _Files, text: str) -> None:
-    """Create the job file, and the script of an example before it; leave none if not all can be written."""
-    texts = [text]
-    if files.example:  # its docstring shows how to start it
-        texts.insert(0, read_example(files.example).replace(f"{files.example}.py", str(files.script)))
+def _write(texts: dict[Path, str], hint: str) -> None:
+    """Create files with these texts; leave none if not all can be written."""
     created: list[Path] = []
-    for path, content in zip(files.new, texts, strict=True):
+    for path, content in texts.items():
         try:
             with path.open("xb") as file:
                 created.append(path)
@@ -148,7 +117,7 @@ def _write(files: _Files, text: str) -> None:
             for made in created:
                 made.unlink()
             if isinstance(error, FileExistsError):  # created while the cluster was inspected
-                raise _already_exists(path, files.hint) from error
+                raise _already_exists(path, hint) from error
             raise SlurmddpError(f"{quote_value(str(path))} cannot be written: {error.strerror}") from error
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +19,7 @@ from slurmddp.cli.job_command import print_message, write_bytes
 from slurmddp.cli.run_arguments import TEXT, runs_dir_option
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.monitoring import follow as following
-from slurmddp.monitoring.logs.merge import ALL, ATTEMPT, LAST, Line, Selection, last, last_lines_of_settings, lines
+from slurmddp.monitoring.logs.merge import ALL, ATTEMPT, LAST, Line, Selection, last_lines_of_settings, lines
 from slurmddp.monitoring.logs.select_files import find_target, newest_with_output, next_job
 from slurmddp.monitoring.status import query_jobs
 from slurmddp.runs import lookup
@@ -82,14 +81,22 @@ def logs(  # noqa: PLR0913 - an argument for each option
     first, *others = lookup.settings(found)
     if others:
         if tail is None or ranks or everything or errors or follow or as_json or attempt != LAST:
-            raise UsageError(_explain_sweep(found, target or found.name))
+            word, example = target or found.name, f"{found.name}/{first.name}"
+            raise UsageError(
+                f"{quote_value(word)} is a sweep of {1 + len(others)} settings; name one, as in "
+                f"{quote_value(example)}; for the last lines of each, type: slurmddp logs {shlex.quote(word)} -n 3"
+            )
         _write_tails(found, tail)
         return
     if first.run is None:
         _write_foreign_output(first.name, tail, follow=follow)
         return
     run, job_id = first.run, newest_with_output(first.run, first.jobs)
-    choose = _choose_errors() if errors else None
+    choose: Choice | None = None
+    if errors:
+        from slurmddp.monitoring.logs.error_lines import Errors  # it loads the rules of `diagnose`
+
+        choose = Errors().is_one
     wanted = Selection(
         run=run,
         job_id=job_id,
@@ -110,26 +117,20 @@ def logs(  # noqa: PLR0913 - an argument for each option
         return
     if not writer.write_all(lines(wanted, None if choose else tail), tail):
         print_message(_explain_none(wanted, errors=errors))
-    elif everything and not as_json:
-        _explain_order(writer)
-
-
-def _explain_sweep(sweep: Target, word: str) -> str:
-    settings = lookup.settings(sweep)
-    example = quote_value(f"{sweep.name}/{settings[0].name}")
-    return (
-        f"{quote_value(word)} is a sweep of {len(settings)} settings; name one, as in {example}; for the last lines "
-        f"of each, type: slurmddp logs {shlex.quote(word)} -n 3"
-    )
+    silent = sum(not timed for timed in writer.has_times.values())
+    if silent and len(writer.has_times) > 1 and everything and not as_json:
+        print_message(
+            f"{silent} of {len(writer.has_times)} ranks print no times; their lines are shown first, rank by rank"
+        )
 
 
 def _write_tails(sweep: Target, tail: int) -> None:
     """Write the last lines of each setting of a sweep, as `tail -n` of several files does."""
-    formatter, between = _choose_plain(), b""
+    between = ""
     for run, found in last_lines_of_settings(sweep, tail).items():
-        heading = between + f"==> {run.job_name}/{run.path.name} <==\n".encode()
-        write_bytes(sys.stdout, b"".join([heading, *map(formatter, found)]))
-        between = b"\n"
+        heading = f"{between}==> {run.job_name}/{run.path.name} <==\n"
+        write_bytes(sys.stdout, b"".join([heading.encode(), *map(_format_plain, found)]))
+        between = "\n"
 
 
 def _explain_none(wanted: Selection, *, errors: bool) -> str:
@@ -165,12 +166,6 @@ def _check_attempt(text: str, *, follow: bool) -> str:
     return text
 
 
-def _choose_errors() -> Choice:
-    from slurmddp.monitoring.logs.error_lines import Errors  # it loads the rules of `diagnose`
-
-    return Errors().is_one
-
-
 class _LineWriter:
     """Writes lines to standard output, in blocks."""
 
@@ -184,7 +179,7 @@ class _LineWriter:
 
     def write_all(self, found: Iterable[Line], tail: int | None = None) -> bool:
         """Write lines, or the last `tail` ones; return whether there were any."""
-        left, any_line = iter(last(found, tail)), False
+        left, any_line = iter(found if tail is None else deque(found, maxlen=tail)), False
         while block := list(islice(left, _BLOCK_LINES)):
             write_bytes(sys.stdout, b"".join(map(self._format, block)))
             any_line = True
@@ -205,21 +200,15 @@ class _LineWriter:
             self.write_all([line])
 
 
-def _explain_order(writer: _LineWriter) -> None:
-    silent = sum(not timed for timed in writer.has_times.values())
-    if silent and len(writer.has_times) > 1:
-        print_message(
-            f"{silent} of {len(writer.has_times)} ranks print no times; their lines are shown first, rank by rank"
-        )
-
-
 def _follow(wanted: Selection, tail: int | None, writer: _LineWriter) -> None:
     output = following.Output(wanted.run, wanted.job_id, wanted.ranks, wanted.batch)
     ends = output.skip_existing(wanted.attempts())
     writer.write_all(lines(replace(wanted, ends=ends), None if wanted.chosen else tail), tail)
-    if output.has_recorded_end and (state := _end_state(wanted)):
-        print_message(f"job {wanted.job_id} is {state}")
-        return
+    if output.has_recorded_end:
+        (job, *_) = query_jobs([Target(wanted.run, (wanted.job_id,))], os.environ)
+        if job.source == "files" and has_ended(job.state):  # Slurm may also have given the id to another job
+            print_message(f"job {wanted.job_id} is {job.state}")
+            return
     try:
         following.follow_job(output, os.environ, show=writer.write, notice=print_message)
     except KeyboardInterrupt:
@@ -227,50 +216,30 @@ def _follow(wanted: Selection, tail: int | None, writer: _LineWriter) -> None:
         raise
 
 
-def _end_state(wanted: Selection) -> str:
-    """Return how a job ended by its files, if Slurm no longer knows it or does not answer; empty if it may still run.
-
-    Slurm may also have given the id of the job to another one.
-    """
-    (found, *_) = query_jobs([Target(wanted.run, (wanted.job_id,))], os.environ)
-    return found.state if found.source == "files" and has_ended(found.state) else ""
-
-
 def _choose_formatter(wanted: Selection, *, follow: bool, errors: bool, as_json: bool) -> Formatter:
     """Return the function that formats a line."""
     if as_json:
         return partial(_format_json, job_id=wanted.job_id)
-    if errors:
-        return _format_with_place
-    if wanted.ranks is None or len(wanted.ranks) > 1:
-        return partial(_format_with_label, attempts=follow or wanted.attempt == ALL)
-    return _choose_plain()
+    if not errors and wanted.ranks is not None and len(wanted.ranks) == 1:
+        return _format_plain
+    return partial(_format_labelled, places=errors, attempts=follow or wanted.attempt == ALL)
 
 
-def _choose_plain() -> Formatter:
-    return _format_clean if sys.stdout.isatty() else attrgetter("text")
+def _format_plain(line: Line) -> bytes:
+    return clean_line(line.text).encode() + b"\n" if sys.stdout.isatty() else line.text
 
 
-def _format_clean(line: Line) -> bytes:
-    return clean_line(line.text).encode() + b"\n"
-
-
-def _format_with_label(line: Line, *, attempts: bool) -> bytes:
+def _format_labelled(line: Line, *, places: bool, attempts: bool) -> bytes:
+    """Return a line behind its rank and host: with `places` also behind its file, with `attempts` its attempt."""
     source = line.source
-    words = (line.attempt if attempts else "", source.label, source.host)
-    return _add_prefix(" ".join(filter(None, words)), line.text)
-
-
-def _format_with_place(line: Line) -> bytes:
-    source = line.source
-    place = f"{_relative_path(source.path)}:{line.number}" if line.number else _relative_path(source.path)
-    return _add_prefix(f"{place}: {' on '.join(filter(None, (source.label, source.host)))}", line.text)
-
-
-def _add_prefix(words: str, text: bytes) -> bytes:
+    if places:
+        number = f":{line.number}" if line.number else ""
+        words = f"{_relative_path(source.path)}{number}: {' on '.join(filter(None, (source.label, source.host)))}"
+    else:
+        words = " ".join(filter(None, (line.attempt if attempts else "", source.label, source.host)))
     if sys.stdout.isatty():
-        return f"{escape_text(words)} | {clean_line(text)}\n".encode()
-    return os.fsencode(words) + b" | " + text.rstrip(b"\r\n") + b"\n"
+        return f"{escape_text(words)} | {clean_line(line.text)}\n".encode()
+    return os.fsencode(words) + b" | " + line.text.rstrip(b"\r\n") + b"\n"
 
 
 def _relative_path(path: Path) -> str:

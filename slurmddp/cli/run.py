@@ -3,32 +3,31 @@
 import json
 import os
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
-from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message, resolve_job
-from slurmddp.cli.progress_bar import show_progress
+from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message, resolve_job, write_bytes
 from slurmddp.cli.request_options import print_reading, with_ranks
+from slurmddp.cli.status_format import format_metrics
+from slurmddp.monitoring.status.run_progress import read_progress
+from slurmddp.runs.facts import read_job
+from slurmddp.runs.layout import RunDir
 from slurmddp.script.build import check_program, check_pythons, check_variables
 from slurmddp.submission import run_local
 from slurmddp.submission.prepare_data import prepare
 
-_LOCAL_OPTIONS = (
-    "gpus-per-node",
-    "ntasks-per-node",
-    "job-name",
-    "rendezvous",
-    "interface",
-    "nccl-debug",
-    "no-python",
-    "python",
-    "env",
-    "preflight",
-    "tracker-ids",
-    "runs-dir",
-    "profile",
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_LOCAL_OPTIONS: Final = (
+    *("gpus-per-node", "ntasks-per-node", "job-name", "rendezvous", "interface", "nccl-debug", "no-python", "python"),
+    *("env", "preflight", "tracker-ids", "runs-dir", "profile"),
 )
 
 
@@ -52,7 +51,12 @@ def run(job_file: Path | None, words: tuple[str, ...], *, devices: str | None, a
     plan = run_local.plan(spec, devices=devices, environ=os.environ)
     if spec.nodes > 1:
         print_message(f"the job has {spec.nodes} nodes; only the ranks of one node run here")
-    status = _perform(plan, sys.stderr if as_json else sys.stdout)
+    try:
+        with show_progress(plan.run, plan.job_id, sys.stderr if as_json else sys.stdout, errors=sys.stderr) as show:
+            status = run_local.perform(plan, show=show)
+    except KeyboardInterrupt:
+        print_message(f"interrupted; the output is in {plan.console_log.parent}")
+        raise
     print_message(f"run {spec.job_name}: {plan.run.path}")
     if as_json:
         click.echo(json.dumps({"run": str(plan.run.path), "job": plan.job_id, "status": status}))
@@ -65,10 +69,33 @@ def run(job_file: Path | None, words: tuple[str, ...], *, devices: str | None, a
     return 1
 
 
-def _perform(plan: run_local.LocalRun, stream: TextIO) -> int:
-    try:
-        with show_progress(plan.run, plan.job_id, stream, errors=sys.stderr) as show:
-            return run_local.perform(plan, show=show)
-    except KeyboardInterrupt:
-        print_message(f"interrupted; the output is in {plan.console_log.parent}")
-        raise
+@contextmanager
+def show_progress(run: RunDir, job_id: str, stream: TextIO, *, errors: TextIO) -> Iterator[Callable[[bytes], None]]:
+    """Yield a function that prints a line of output, above a progress bar if both streams are a terminal.
+
+    Otherwise the function writes the line to `stream` unchanged.
+    """
+    if not (stream.isatty() and errors.isatty()):
+        yield lambda line: write_bytes(stream, line)
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(file=errors)
+    draw = partial(draw_progress, run, job_id)
+    with Live(console=console, get_renderable=draw, refresh_per_second=4, transient=True):
+        yield lambda line: console.out(line.decode(errors="replace").removesuffix("\n"), highlight=False)
+
+
+def draw_progress(run: RunDir, job_id: str) -> "RenderableType":
+    """Return the bar of one job of a run as it is now; empty before the program has logged a step."""
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    progress = read_progress(run, read_job(run, job_id), now=time.time())
+    step, total = progress.step, progress.total
+    if step is None or total is None:
+        return ""
+    table = Table.grid(padding=(0, 2))
+    table.add_row(f"step {step}/{total}", ProgressBar(total=total, completed=step, width=30), *format_metrics(progress))
+    return table

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections.abc import Callable
 from copy import copy
 from dataclasses import asdict
 from typing import Any, Final
@@ -12,19 +13,6 @@ from slurmddp import sandbox as sandboxes
 from slurmddp.errors import ClusterError
 
 _DEFAULT = sandboxes.Plan()
-
-_NUMBERS: Final = (
-    ("--nodes", "nodes", "N", "Number of nodes."),
-    ("--gpus-per-node", "gpus_per_node", "N", "GPUs that each node has according to Slurm."),
-    ("--cpus-per-node", "cpus_per_node", "N", "CPUs that each node has according to Slurm."),
-    ("--memory-per-node", "memory_per_node", "MB", "Memory that each node has according to Slurm."),
-    ("--kill-wait", "kill_wait_s", "SECONDS", "Time from SIGTERM to SIGKILL; many sites use 30."),
-    (
-        *("--slurmd-timeout", "slurmd_timeout_s", "SECONDS"),
-        "Time after which Slurm marks a node that does not answer as DOWN; many sites use 60.",
-    ),
-)
-"""The options that are numbers of a plan: option, field, unit, help."""
 
 _new_name = click.option("--name", default=_DEFAULT.name, show_default=True, help="Name of the sandbox.")
 _name = click.option(
@@ -43,20 +31,23 @@ def sandbox() -> None:
     """
 
 
-def _number_options(function: Any) -> Any:
-    """Add an option for each number of a plan."""
-    for option, name, unit, help_text in reversed(_NUMBERS):
-        default = getattr(_DEFAULT, name)
-        decorate = click.option(
-            option, name, type=int, default=default, show_default=True, metavar=unit, help=help_text
-        )
-        function = decorate(function)
-    return function
+def _number(option: str, name: str, unit: str, help_text: str) -> Callable[[Any], Any]:
+    """Return the option for a number of a plan."""
+    default = getattr(_DEFAULT, name)
+    return click.option(option, name, type=int, default=default, show_default=True, metavar=unit, help=help_text)
 
 
 @sandbox.command()
 @_new_name
-@_number_options
+@_number("--nodes", "nodes", "N", "Number of nodes.")
+@_number("--gpus-per-node", "gpus_per_node", "N", "GPUs that each node has according to Slurm.")
+@_number("--cpus-per-node", "cpus_per_node", "N", "CPUs that each node has according to Slurm.")
+@_number("--memory-per-node", "memory_per_node", "MB", "Memory that each node has according to Slurm.")
+@_number("--kill-wait", "kill_wait_s", "SECONDS", "Time from SIGTERM to SIGKILL; many sites use 30.")
+@_number(
+    *("--slurmd-timeout", "slurmd_timeout_s", "SECONDS"),
+    "Time after which Slurm marks a node that does not answer as DOWN; many sites use 60.",
+)
 @click.option(
     "--partition",
     "partitions",

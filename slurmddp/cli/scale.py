@@ -47,11 +47,7 @@ _EXCLUDED: Final = ("nodes", "hold")
     metavar="SHARE",
     help="Efficiency that a recommended size must reach. [default: 0.8]",
 )
-@click.option(
-    "--from-csv",
-    metavar="FILE",
-    help="Read measured times from a file; nothing is submitted.",
-)
+@click.option("--from-csv", metavar="FILE", help="Read measured times from a file; nothing is submitted.")
 @click.option("--csv", "csv_file", metavar="FILE", help="Write the table as CSV.")
 @click.option("--picture", "picture_file", metavar="FILE", help="Plot the result as FILE.png and FILE.svg.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -86,7 +82,10 @@ def scale(  # noqa: PLR0913 - an argument for each option
         is_folder = picture_file.endswith("/") and Path(picture_file).is_dir()
         check_out_file(picture_file if is_folder else f"{picture_file}.png", "--picture")
     if from_csv:
-        _check_alone(gpus, job_file, words, parameters)
+        extra = [name.removeprefix("worker_") for name, value in parameters.items() if value not in (None, ())]
+        named = [f"--{name.replace('_', '-')}" for name in (*extra, *(["gpus"] if gpus else []))]
+        if named := named + [str(word) for word in (job_file, *words) if word]:
+            raise UsageError(f"--from-csv reads finished measurements; leave {named[0]} out")
         raw = sys.stdin.buffer.read() if from_csv == "-" else read_named(from_csv, "--from-csv:")
         points, scaling = csvfile.parse_csv(raw.decode("utf-8", "replace"), from_csv, scaling)
         name, is_complete = Path(from_csv).stem, True
@@ -132,14 +131,6 @@ def _measure(jobs: "Sequence[PlannedJob]", warm_up: int, *, together: bool) -> "
     for reason in reasons:
         print_message(reason)
     return points, not (unmeasured or reasons)
-
-
-def _check_alone(gpus: str | None, job_file: Path | None, words: tuple[str, ...], parameters: dict[str, Any]) -> None:
-    extra = [name.removeprefix("worker_") for name, value in parameters.items() if value not in (None, ())]
-    named = [f"--{name.replace('_', '-')}" for name in (*extra, *(["gpus"] if gpus else []))]
-    named += [str(word) for word in (job_file, *words) if word]
-    if named:
-        raise UsageError(f"--from-csv reads finished measurements; leave {named[0]} out")
 
 
 def _print_study(study: Study, csv_file: str | None, picture_file: str | None, *, as_json: bool) -> None:

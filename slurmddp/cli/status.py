@@ -16,10 +16,10 @@ from slurmddp.cli.job_command import print_message
 from slurmddp.cli.run_arguments import runs_dir_option
 from slurmddp.cli.status_format import format_job, format_jobs
 from slurmddp.errors import UsageError
-from slurmddp.monitoring.status import JobStatus, last_submission, query_targets, submission_time
+from slurmddp.monitoring.status import JobStatus, last_submission, query_targets
 from slurmddp.monitoring.status.job_status import json_value
-from slurmddp.outcome import Phase
 from slurmddp.runs import lookup, registry
+from slurmddp.runs.submissions import last_time
 from slurmddp.slurm.client import explain_silence
 from slurmddp.text import WIDTH, count, escape_text
 
@@ -43,42 +43,36 @@ def status(words: tuple[str, ...], runs_dir: str, *, all_folders: bool, as_json:
         raise UsageError("--all-folders shows every run; leave it out, or leave the names out")
     folders = map(str, registry.known_folders()) if all_folders else (runs_dir,)
     targets = [target for folder in folders for target in lookup.find(words, folder, local=True)]
-    runs = (
-        targets if words else [last_submission(target) for target in sorted(targets, key=submission_time, reverse=True)]
-    )
-    parts = [part for run in runs for part in lookup.settings(run)]
+    if not words:
+        targets = [*map(last_submission, sorted(targets, key=lambda one: last_time(one.records), reverse=True))]
+    parts = [part for target in targets for part in lookup.settings(target)]
     statuses = query_targets([part for part in parts if part.jobs], os.environ)
     shown = list(dict.fromkeys(item for group in statuses for item in (group if words else _current_tasks(group))))
     if as_json:
-        click.echo(json.dumps([status_record(item) for item in shown]))
+        click.echo(json.dumps([_as_json(item) for item in shown]))
     elif shown:
         _print(shown, statuses, named=bool(words), by_folder=all_folders)
     else:
         print_message(_explain_none(runs_dir, all_folders=all_folders))
-    return _exit_status([item for group in statuses for item in _current_tasks(group)], named=bool(words))
+    current = [item for group in statuses for item in _current_tasks(group)]
+    phases = {item.phase for item in current}
+    if words and phases & {"failed", "cancelled"}:
+        return FAILED
+    return UNKNOWN if "unknown" in phases and (words or any(item.silence for item in current)) else 0
 
 
-def status_record(item: JobStatus) -> dict[str, Any]:
+def _as_json(item: JobStatus) -> dict[str, Any]:
     """Return a status as a value for JSON: times in ISO 8601, `nan` and `inf` as texts."""
-    said = {"state": item.state, "outcome": item.kind, "phase": item.phase, "exit_status": item.exit_status}
+    said = {"state": item.state, "outcome": item.outcome.kind, "phase": item.phase, "exit_status": item.exit_status}
     fields = asdict(replace(item, slurm=None)) | said | {"run": str(item.run.path) if item.run else None}
     record: dict[str, Any] = json_value({name: value for name, value in fields.items() if name != "slurm"})
     return record
 
 
-_CURRENT_PHASES: Final[Sequence[Phase]] = ("running", "queued")
-
-
 def _current_tasks(group: Sequence[JobStatus]) -> list[JobStatus]:
     """Return the current job of a run with all its tasks: the running one, else the next pending one, else the last."""
-    for phase in _CURRENT_PHASES:
-        if found := [item for item in group if item.phase == phase]:
-            return _tasks_of(group, found[0])
-    return _tasks_of(group, group[-1]) if group else []
-
-
-def _tasks_of(group: Sequence[JobStatus], job: JobStatus) -> list[JobStatus]:
-    return [item for item in group if item.ref.array_id == job.ref.array_id]
+    current = [item for phase in ("running", "queued") for item in group if item.phase == phase] or group[-1:]
+    return [item for item in group if item.ref.array_id == current[0].ref.array_id]
 
 
 def _explain_none(runs_dir: str, *, all_folders: bool) -> str:
@@ -128,10 +122,3 @@ def _format(
     yield from format_job(current_tasks[0])
     if others := [item for item in shown if item is not current_tasks[0]]:
         yield from ("", *format_jobs(others, each=named, width=width))
-
-
-def _exit_status(current_tasks: Sequence[JobStatus], *, named: bool) -> int:
-    phases = {item.phase for item in current_tasks}
-    if named and phases & {"failed", "cancelled"}:
-        return FAILED
-    return UNKNOWN if "unknown" in phases and (named or any(item.silence for item in current_tasks)) else 0

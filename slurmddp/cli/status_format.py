@@ -16,6 +16,7 @@ _MOST_TASKS: Final = 4
 """More tasks of an array in the same state are shown as one row."""
 _MOST_LISTED: Final = 5
 """Of more restarts or requeues only the last are listed."""
+_MOST_NODES: Final = 8
 _LABEL: Final = 12
 _WHOLE_PACE: Final = 1000
 """From this number of samples a second on, the fraction is left out."""
@@ -30,7 +31,9 @@ def format_jobs(statuses: Sequence[JobStatus], *, each: bool = False, width: int
     """
     groups: dict[tuple[str, str, str], list[JobStatus]] = {}
     for status in statuses:
-        groups.setdefault(_group_key(status, each=each), []).append(status)
+        is_alone = not status.ref.suffix or (each and status.run is not None and status.run.sweep is not None)
+        key = (status.job_id, "", "") if is_alone else (status.ref.array_id, status.state, status.reason)
+        groups.setdefault(key, []).append(status)
     cells = [row for group in groups.values() for row in _cells(group)]
     left = [line.rstrip() for line in format_table([_HEAD[:-1], *(row[:-1] for row in cells)])]
     used = max(map(len, left))
@@ -44,11 +47,6 @@ def format_job(status: JobStatus) -> Iterator[str]:
     yield f"{name}job {status.job_id} is {escape_text(status.state)}"
     for label, text in _details(status):
         yield from wrap_text(text, f"  {label:{_LABEL}}", cut=True)
-
-
-def _group_key(status: JobStatus, *, each: bool) -> tuple[str, str, str]:
-    ref, single = status.ref, each and status.run is not None and status.run.sweep is not None
-    return (ref.array_id, status.state, status.reason) if ref.suffix and not single else (status.job_id, "", "")
 
 
 def _cells(group: Sequence[JobStatus]) -> Iterator[tuple[str, ...]]:
@@ -78,23 +76,14 @@ def _full_name(status: JobStatus) -> str:
 def summarize(status: JobStatus) -> str:
     """Return in a few words why a job is pending, its progress, or how it ended."""
     if status.phase == "queued":
-        words = _pending_reason(status)
+        start = f"starts {format_time(status.expected_start)}" if status.expected_start else ""
+        words = [start, status.meaning.partition("; ")[0]]
     elif status.phase in ("running", "done"):
-        words = ", ".join(
-            [
-                *([status.meaning.partition(":")[0]] if status.meaning else []),
-                *_format_progress(status.progress, pace=False),
-            ]
-        )
+        words = [status.meaning.partition(":")[0], *_format_progress(status.progress, pace=False)]
     else:
-        words = status.meaning
+        words = [status.meaning]
     old = f"{format_duration(status.age_s)} ago" if status.age_s >= 1 and status.phase in _MAY_CHANGE else ""
-    return ", ".join(part for part in (old, words) if part)
-
-
-def _pending_reason(status: JobStatus) -> str:
-    start = f"starts {format_time(status.expected_start)}" if status.expected_start else ""
-    return ", ".join(part for part in (start, status.meaning.partition("; ")[0]) if part)
+    return ", ".join(filter(None, [old, *words]))
 
 
 def _format_progress(progress: Progress | None, *, pace: bool) -> Iterator[str]:
@@ -121,14 +110,20 @@ def format_time(time: datetime) -> str:
 
 
 def _details(status: JobStatus) -> Iterator[tuple[str, str]]:
+    is_plain = status.reason in ("None", "NonZeroExitCode", status.meaning)
+    limit = "no limit" if status.limit_s is None else f"limit {format_duration(status.limit_s)}"
+    ran = "" if status.elapsed_s is None or status.phase == "queued" else format_duration(status.elapsed_s)
+    more = len(status.nodes) - _MOST_NODES
+    nodes = " ".join(status.nodes[:_MOST_NODES]) + (f" and {more} more" if more > 0 else "")
+    partition = f"partition {status.partition}" if status.partition else ""
     known = {
-        "why": "; ".join(_reasons(status)),
+        "why": "; ".join(filter(None, ("" if is_plain else status.reason, status.meaning))),
         "starts": f"{format_time(status.expected_start)}, as Slurm expects" if status.expected_start else "",
         "submitted": format_time(status.submitted) if status.submitted else "",
         "started": format_time(status.started) if status.started else "",
         "ended": format_time(status.ended) if status.ended else "",
-        "time": _format_elapsed(status),
-        "where": _format_nodes(status),
+        "time": ", ".join(filter(None, (ran, "" if status.source == "files" else limit))),
+        "where": ", ".join(filter(None, (nodes, partition))),
         "exit status": status.exit_status,
         "came back": _format_times(status.restarts) if status.restarts else "",
     }
@@ -137,30 +132,11 @@ def _details(status: JobStatus) -> Iterator[tuple[str, str]]:
         yield from _progress_details(status.progress)
     if status.run:
         yield "folder", str(status.run.path)
-    yield "source", _format_source(status)
+    source = "Slurm" if status.run is None else "the run's files"
+    old = f", {format_duration(status.age_s)} old" if status.age_s >= 1 else ""
+    yield "source", (source if status.source == "files" else status.source) + old
     if status.outcome.final and status.outcome.meaning.back:
         yield "to continue", status.outcome.meaning.back
-
-
-def _reasons(status: JobStatus) -> Iterator[str]:
-    if status.reason and status.reason not in ("None", "NonZeroExitCode", status.meaning):
-        yield status.reason
-    if status.meaning:
-        yield status.meaning
-
-
-def _format_elapsed(status: JobStatus) -> str:
-    limit = f"limit {format_duration(status.limit_s)}" if status.limit_s is not None else "no limit"
-    limit = "" if status.source == "files" else limit
-    ran = format_duration(status.elapsed_s) if status.elapsed_s is not None and status.phase != "queued" else ""
-    return ", ".join(part for part in (ran, limit) if part)
-
-
-def _format_nodes(status: JobStatus) -> str:
-    nodes = status.nodes[:8]
-    more = f" and {len(status.nodes) - len(nodes)} more" if len(status.nodes) > len(nodes) else ""
-    partition = f"partition {status.partition}" if status.partition else ""
-    return ", ".join(part for part in (" ".join(nodes) + more, partition) if part)
 
 
 def _progress_details(progress: Progress) -> Iterator[tuple[str, str]]:
@@ -186,10 +162,3 @@ def _event_details(label: str, events: Sequence[Happened]) -> Iterator[tuple[str
 
 def _format_times(number: int) -> str:
     return "once" if number == 1 else f"{number} times"
-
-
-def _format_source(status: JobStatus) -> str:
-    files = "the run's files" if status.run else "Slurm"
-    source = files if status.source == "files" else status.source
-    old = f", {format_duration(status.age_s)} old" if status.age_s >= 1 else ""
-    return f"{source}{old}"

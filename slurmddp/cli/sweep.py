@@ -204,7 +204,7 @@ def _result_as_json(result: Result, printed: str) -> dict[str, Any]:
 
 
 def _write_csv(found: Sequence[Result]) -> None:
-    keys, names = _setting_keys(found), _metric_names(found)
+    keys, names = _columns(found)
     writer = csv.writer(sys.stdout, lineterminator="\n")
     headings = [f"{name} logged" if name in keys else name for name in names]
     writer.writerow([*keys, "done", "step", "total", *headings])
@@ -216,30 +216,25 @@ def _write_csv(found: Sequence[Result]) -> None:
 
 def _format_results(found: Sequence[Result], by: str, printed: Mapping[RunDir, str]) -> list[str]:
     """Return the table; with what was printed, only that column is shortened to the width of a terminal."""
-    keys = _setting_keys(found)
-    names = sorted((name for name in _metric_names(found) if name not in keys), key=lambda name: name != by)[
-        :_MOST_METRICS
-    ]
+    keys, logged = _columns(found)
+    names = sorted((name for name in logged if name not in keys), key=lambda name: name != by)[:_MOST_METRICS]
     head = [*keys, *names, "step", "state", "last line of rank 0" if printed else ""]
-    rows = [[*_cells(result, keys, names), printed.get(result.run, "")] for result in found]
+    rows = []
+    for result in found:
+        numbers = [f"{result.metrics[name]:.6g}" if name in result.metrics else "" for name in names]
+        step = f"{result.step}/{result.total}" if result.total else ""
+        values = [result.values.get(key, "") for key in keys]
+        rows.append([*values, *numbers, step, describe_state(result), printed.get(result.run, "")])
     table = [[escape_text(cell) for cell in row] for row in [head, *rows]]
     lines = format_table(table, right=range(len(keys), len(head) - 2))
     width = max(len(lines[0]), shutil.get_terminal_size().columns) if printed and sys.stdout.isatty() else sys.maxsize
     return [shorten_text(line, width) for line in lines]
 
 
-def _setting_keys(found: Sequence[Result]) -> list[str]:
-    return list(dict.fromkeys(key for result in found for key in result.values))
-
-
-def _metric_names(found: Sequence[Result]) -> list[str]:
-    return list(dict.fromkeys(name for result in found for name in result.metrics))
-
-
-def _cells(result: Result, keys: Sequence[str], names: Sequence[str]) -> list[str]:
-    numbers = [f"{result.metrics[name]:.6g}" if name in result.metrics else "" for name in names]
-    step = f"{result.step}/{result.total}" if result.total else ""
-    return [*(result.values.get(key, "") for key in keys), *numbers, step, describe_state(result)]
+def _columns(found: Sequence[Result]) -> tuple[list[str], list[str]]:
+    """Return the keys of the settings, and the names of the metrics."""
+    keys = dict.fromkeys(key for result in found for key in result.values)
+    return [*keys], [*dict.fromkeys(name for result in found for name in result.metrics)]
 
 
 def describe_state(result: Result) -> str:

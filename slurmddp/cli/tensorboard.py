@@ -7,7 +7,7 @@ import socket
 import threading
 import warnings
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import click
@@ -65,9 +65,13 @@ def _start_server(folder: Path, port: int | None) -> str:
 
     Its separate data server, which would be reachable without the secret, is not started.
     """
-    program, prefix = _import_program(), secrets.token_urlsafe(16)
+    prefix = secrets.token_urlsafe(16)
     with contextlib.redirect_stderr(None), warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        try:
+            from tensorboard import program  # type: ignore[import-untyped]  # it tells no types
+        except ImportError as error:
+            raise SlurmddpError(HINT) from error
         board = program.TensorBoard()
         board.configure(logdir=str(folder), host=HOST, port=port or 0, path_prefix=f"/{prefix}", load_fast="false")
         try:
@@ -75,13 +79,3 @@ def _start_server(folder: Path, port: int | None) -> str:
         except program.TensorBoardServerException as error:
             raise SlurmddpError(f"TensorBoard cannot be started: {error.msg}") from error
     return url
-
-
-def _import_program() -> Any:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from tensorboard import program  # type: ignore[import-untyped]  # it tells no types
-    except ImportError as error:
-        raise SlurmddpError(HINT) from error
-    return program

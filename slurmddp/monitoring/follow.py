@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from slurmddp.background import run_in_background
 from slurmddp.errors import ClusterError
@@ -13,7 +13,7 @@ from slurmddp.monitoring.logs.merge import Line
 from slurmddp.outcome import Outcome
 from slurmddp.runs.facts import last_end, read_job
 from slurmddp.runs.files import TAIL_BYTES
-from slurmddp.runs.history import parse_events
+from slurmddp.runs.history import Event, parse_events
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.log_tail import GrowingFile, end_of_lines, file_size
 from slurmddp.slurm import queries
@@ -21,11 +21,6 @@ from slurmddp.slurm.client import spread
 from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.slurm.pending_reasons import warning
 from slurmddp.text import clean_line
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from slurmddp.runs.history import Event
 
 ASK_S: Final = 10.0
 """Pause between two questions: sites throttle users who ask the controller more often."""
@@ -43,12 +38,11 @@ _SOON_LIMIT_S: Final = 30.0
 _UNKNOWN_LIMIT: Final = 3
 """The wait ends when so many answers in a row do not know the job."""
 
-Show = Callable[[str], None]
-Notice = Callable[[str], None]
+Say = Callable[[str], None]
 
 
 def wait_for_job(
-    run: RunDir, job_id: str, environ: Mapping[str, str], *, show: Show | None = None, notice: Notice
+    run: RunDir, job_id: str, environ: Mapping[str, str], *, show: Say | None = None, notice: Say
 ) -> Outcome:
     """Return how the job ended; `show` gets the output of rank 0 and of the batch script, `notice` the states.
 
@@ -58,9 +52,7 @@ def wait_for_job(
     return follow_job(output, environ, show=lambda line: show(clean_line(line.text)) if show else None, notice=notice)
 
 
-def follow_job(
-    output: "Output", environ: Mapping[str, str], *, show: Callable[[Line], None], notice: Notice
-) -> Outcome:
+def follow_job(output: "Output", environ: Mapping[str, str], *, show: Callable[[Line], None], notice: Say) -> Outcome:
     """Return how the job ended; until then, `show` gets its output and `notice` its states.
 
     Raises ClusterError when the controller has not answered for five minutes, and when it does not know the job and
@@ -76,7 +68,7 @@ class _Follower:
     output: "Output"
     environ: Mapping[str, str]
     show: Callable[[Line], None]
-    notice: Notice
+    notice: Say
     held: list[Line] = field(default_factory=list)
     state: str = ""
     """The state that was last told."""
@@ -89,27 +81,21 @@ class _Follower:
         while True:
             job = self._ask()
             unknown = unknown + 1 if job.state == "UNKNOWN" else 0
-            if job.has_ended or self._is_gone(unknown):
+            is_gone = unknown == _UNKNOWN_LIMIT or (
+                unknown > 0 and (self.output.is_local or self.output.has_recorded_end)
+            )
+            if job.has_ended or is_gone:
                 self.held += self.output.remaining_lines()
                 self._show_held()
                 outcome = self.output.read_outcome(job, self.environ)
                 self._tell(outcome.word)
                 return outcome
-            self._tell_state(job)
+            is_queued = job.phase == "queued"
+            reason = f" ({job.reason})" if is_queued and job.reason not in ("", "None") else ""
+            if self._tell(job.state + reason) and is_queued and (line := warning(job.reason, job.job_id)):
+                self.notice(line)  # it may wait for ever
             self._show_held()
-            self._read_until_next_question(hold=job.phase == "queued")
-
-    def _is_gone(self, unknown: int) -> bool:
-        """Return whether a job that Slurm did not know the last `unknown` times has ended."""
-        return unknown == _UNKNOWN_LIMIT or (unknown > 0 and (self.output.is_local or self.output.has_recorded_end))
-
-    def _tell_state(self, job: JobInfo) -> None:
-        """Tell a new state, and why a queued job may wait for ever."""
-        reason = job.reason if job.phase == "queued" and job.reason != "None" else ""
-        if not self._tell(f"{job.state} ({reason})" if reason else job.state):
-            return
-        if job.phase == "queued" and (line := warning(job.reason, job.job_id)):
-            self.notice(line)
+            self._read_until_next_question(hold=is_queued)
 
     def _tell(self, state: str) -> bool:
         """Tell a state; return whether it is a new one."""
@@ -134,22 +120,25 @@ class _Follower:
             if not hold:
                 self._show_held()
             is_soon = self.output.is_local or (may_be_soon and (self.held or self.output.is_change_expected))
-            pause_s = SOON_S if is_soon else self._pause_s()
+            pause_s = SOON_S if is_soon else spread(min(ASK_S * 1.1 ** min(self.unchanged, 100), LONGEST_PAUSE_S))
             if time.monotonic() >= asked_at + pause_s:
                 return
             took_s = time.monotonic() - began  # many files, or slow ones: read for a third of the time at most
             time.sleep(min(max(READ_PAUSE_S, 2 * took_s), pause_s))
 
-    def _pause_s(self) -> float:
-        """Return the pause before the next question; many waiting commands spread theirs."""
-        return spread(min(ASK_S * 1.1 ** min(self.unchanged, 100), LONGEST_PAUSE_S))
-
     def _ask(self) -> JobInfo:
-        """Return the job as soon as Slurm answers; new lines are shown while it does not."""
+        """Return the job as soon as Slurm answers; new lines are shown while it does not, the first after HOLD_S."""
+        from concurrent import futures  # noqa: PLC0415 it loads logging, and every start would pay for it
+
         began, is_told = time.monotonic(), False
         while True:
+            asked, asked_at = run_in_background(self._query), time.monotonic()
+            while not futures.wait([asked], timeout=READ_PAUSE_S).done:
+                self.held += self.output.new_lines()
+                if time.monotonic() >= asked_at + HOLD_S:
+                    self._show_held()
             try:
-                return self._wait_for_answer(run_in_background(self._query))
+                return asked.result()
             except ClusterError as error:
                 if time.monotonic() >= began + SILENCE_LIMIT_S:
                     raise
@@ -167,17 +156,6 @@ class _Follower:
         return JobInfo(
             job_id=self.output.job_id, state=outcome.word if not outcome.final else "UNKNOWN", source="files"
         )
-
-    def _wait_for_answer(self, asked: "Future[JobInfo]") -> JobInfo:
-        """Return Slurm's answer; when it takes longer than HOLD_S, lines are no longer held back for it."""
-        from concurrent import futures  # noqa: PLC0415 it loads logging, and every start would pay for it
-
-        deadline = time.monotonic() + HOLD_S
-        while not futures.wait([asked], timeout=READ_PAUSE_S).done:
-            self.held += self.output.new_lines()
-            if time.monotonic() >= deadline:
-                self._show_held()
-        return asked.result()
 
 
 @dataclass
@@ -201,8 +179,8 @@ class Output:
         first = next(iter(attempts), None)
         known = self.run.attempts(self.job_id)
         self._done |= set(known[: known.index(first)] if first in known else ())
-        for source in [*self._sources(), batch_source(self.run, self.job_id)]:
-            self._file(source.path).at = end_of_lines(source.path)
+        for path in (source.path for source in [*self._sources(), batch_source(self.run, self.job_id)]):
+            self._files[path] = GrowingFile(path, end_of_lines(path))
         self._read_events()
         return {path: file.at for path, file in self._files.items()}
 
@@ -214,9 +192,8 @@ class Output:
         self._hosts = {attempt: hosts for attempt, hosts in self._hosts.items() if hosts.are_known}
         for source in self._sources():
             yield from self._lines(source, rest=rest)
-        for line in self._lines(batch_source(self.run, self.job_id), rest=rest):
-            if self.batch:
-                yield line
+        batch = self._lines(batch_source(self.run, self.job_id), rest=rest)
+        yield from (line for line in batch if self.batch)
         if self._read_events():
             self._ended_at = time.monotonic()
 
@@ -274,19 +251,12 @@ class Output:
         self._done |= set(known[:-2])
 
     def _lines(self, source: Source, *, rest: bool) -> Iterator[Line]:
-        file = self._file(source.path)
+        file = self._files.setdefault(source.path, GrowingFile(source.path))
         if not file.has_more():
             return
         attempt = source.attempt or next(reversed(self.run.attempts(self.job_id)), "")
-        source = replace(source, host=self._host(source))
+        hosts = self._hosts.setdefault(source.attempt, Hosts(self.run, self.job_id, source.attempt))
+        source = replace(source, host=hosts.of(source.kind, source.number))
         now = time.time()
         for text in file.read_lines(returns=True, rest=rest):
             yield Line(text, source, attempt, now, "seen")
-
-    def _file(self, path: Path) -> GrowingFile:
-        return self._files.setdefault(path, GrowingFile(path))
-
-    def _host(self, source: Source) -> str:
-        """Return where a rank runs; empty before the ranks' rendezvous, after which it is on record."""
-        hosts = self._hosts.setdefault(source.attempt, Hosts(self.run, self.job_id, source.attempt))
-        return hosts.of(source.kind, source.number)

@@ -10,7 +10,7 @@ from typing import Final
 
 from slurmddp.errors import ClusterError
 from slurmddp.monitoring.status import JobStatus, query_jobs
-from slurmddp.monitoring.status.job_identity import task_indices
+from slurmddp.monitoring.status.slurm_answers import task_indices
 from slurmddp.runs import events
 from slurmddp.runs.events import Author, Cancel
 from slurmddp.runs.facts import is_finished

@@ -4,9 +4,9 @@ import json
 import os
 import re
 import subprocess
-import sys
 
 import pytest
+from command_line import typed
 
 from slurmddp.cli.cluster import format_cluster
 from slurmddp.cluster import Cluster, Nodes, Partition, Qos
@@ -140,10 +140,8 @@ def test_a_time_has_two_units_at_most(time_s, shown):
     assert format_duration(time_s) == shown
 
 
-def slurmddp(*words, env):
-    return subprocess.run(
-        [sys.executable, "-m", "slurmddp", *words], env=env, capture_output=True, text=True, check=False
-    )
+def printed(cluster, tmp_path, *words):
+    return typed("cluster", *words, cwd=tmp_path, **(os.environ | cluster.environment()))
 
 
 def test_nodes_of_different_shapes_are_read_from_a_real_cluster(shapes):
@@ -166,9 +164,8 @@ def test_nodes_of_different_shapes_are_read_from_a_real_cluster(shapes):
     assert found.unlearned == ("accounts and QOS: this cluster has no accounting",)
 
 
-def test_a_real_cluster_is_shown_in_a_table_and_as_json(shapes):
-    env = {**os.environ, **shapes.environment()}
-    table = slurmddp("cluster", env=env)
+def test_a_real_cluster_is_shown_in_a_table_and_as_json(shapes, tmp_path):
+    table = printed(shapes, tmp_path)
     assert (table.returncode, table.stderr) == (0, "")
     lines = table.stdout.splitlines()
     assert all(len(line) <= 80 for line in lines)
@@ -176,21 +173,21 @@ def test_a_real_cluster_is_shown_in_a_table_and_as_json(shapes):
     assert (rows["two*"][5], rows["two*"][-1], rows["eight"][-1], rows["cpu"][-1]) == ("40", "2", "a100:8", "0")
     assert rows["cpu"][7:10] == ["1h", "requeue", "7s"]
     assert "cpu: at most 1 node a job" in lines
-    found = json.loads(slurmddp("cluster", "--json", env=env).stdout)
+    found = json.loads(printed(shapes, tmp_path, "--json").stdout)
     assert found["name"] == shapes.plan.cluster
     assert [partition["name"] for partition in found["partitions"]] == ["two", "eight", "cpu", "all", "empty"]
     assert found["partitions"][1]["nodes"][0]["gpu_type"] == "a100"
 
 
-def test_names_that_a_real_slurm_takes_cannot_reach_the_terminal(shapes):
+def test_names_that_a_real_slurm_takes_cannot_reach_the_terminal(shapes, tmp_path):
     env = {**os.environ, **shapes.environment()}
     names = [b"odd=name;x|y", b'e\x1b[m%"q', b"byte\xff"]
     try:
         for name in names:
             words = ["scontrol", "create", b"partitionname=" + name, "nodes=ALL"]
             subprocess.run(words, env=env, capture_output=True, check=True)
-        shown = slurmddp("cluster", env=env).stdout
-        found = json.loads(slurmddp("cluster", "--json", env=env).stdout)
+        shown = printed(shapes, tmp_path).stdout
+        found = json.loads(printed(shapes, tmp_path, "--json").stdout)
     finally:
         for name in names:
             words = ["scontrol", "delete", b"partitionname=" + name]
@@ -202,7 +199,7 @@ def test_names_that_a_real_slurm_takes_cannot_reach_the_terminal(shapes):
 
 
 def test_without_a_cluster_it_ends_3_with_what_to_do(tmp_path):
-    done = slurmddp("cluster", env={"PATH": "/nowhere", "HOME": str(tmp_path)})
+    done = typed("cluster", cwd=tmp_path)
     assert done.returncode == 3
     assert done.stdout == ""
     assert "was not found; log in to a cluster" in done.stderr

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import typed
 
 from slurmddp.cli.completion import complete_value
 from slurmddp.config.job_spec import JOB_FIELDS
@@ -63,8 +64,7 @@ def test_bash_completes_commands_runs_jobs_choices_and_files(completed):
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_other_shells_get_their_script(shell):
-    command = [sys.executable, "-m", "slurmddp", "completion", shell]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = typed("completion", shell, cwd=Path())
     assert f"_SLURMDDP_COMPLETE={shell}_complete" in done.stdout and done.stderr == ""
 
 

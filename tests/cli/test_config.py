@@ -114,34 +114,15 @@ def test_other_commands_read_the_project_file_too(configured):
     assert "nor a submitted run in runs;" in configured("requeue", "nobody")[2]
 
 
-def test_init_writes_a_job_file_for_render_and_overwrites_none(typed):
+def test_init_writes_a_job_file_for_render(typed):
     Path("train.py").write_text("")
     status, out, err = typed("init")
     assert (status, out) == (0, "job.toml\n")
     assert "the job file has no values of a cluster: " in err
     assert "slurmddp render job.toml, slurmddp submit job.toml\n" in err
-    before = Path("job.toml").read_bytes()
-    assert typed("init") == (
-        2,
-        "",
-        "Error: 'job.toml' exists already and is not changed; give another name: slurmddp init NAME\n",
-    )
-    assert Path("job.toml").read_bytes() == before
     status, script, _ = typed("render", "job.toml")
     assert status == 0
     assert "#SBATCH --job-name=train\n" in script and "train.py" in script
-
-
-def test_init_does_not_touch_a_file_that_was_created_while_it_inspected_the_cluster(typed, monkeypatch):
-    def create_file(*_, **__):
-        Path("job.toml").write_text("theirs")
-        raise ClusterError("no cluster")
-
-    monkeypatch.setattr(inspect, "query_cluster", create_file)
-    status, out, err = typed("init")
-    assert (status, out) == (2, "")
-    assert err.endswith("Error: 'job.toml' exists already and is not changed; give another name: slurmddp init NAME\n")
-    assert Path("job.toml").read_text() == "theirs"
 
 
 def test_init_takes_a_name_and_a_folder(typed):
@@ -152,10 +133,6 @@ def test_init_takes_a_name_and_a_folder(typed):
     assert ("name" in table, table["command"]) == (False, ["fit.py"]), "its default is the same"
     assert "#SBATCH --job-name=exp1\n" in typed("render", "sub/exp1.toml")[1]
     assert typed("init", "sub")[:2] == (0, "sub/job.toml\n")
-    assert typed("init", "no/exp")[0] == 2
-    assert typed("init", "a\nb")[0] == 2
-    Path("link.toml").symlink_to("nowhere")
-    assert typed("init", "link")[0] == 2
 
 
 def test_init_takes_the_training_script(typed):
@@ -166,30 +143,43 @@ def test_init_takes_the_training_script(typed):
     table = tomllib.loads(Path("sub/fit.toml").read_text())
     assert ("name" in table, table["command"]) == (False, ["fit.py"])
     assert "sub/fit.py" in typed("render", "sub/fit.toml")[1]
-    assert typed("init", "sub/fit.py") == (
-        2,
-        "",
-        "Error: 'sub/fit.toml' exists already and is not changed; edit it, or remove it first\n",
+
+
+THERE = "exists already and is not changed"
+NAME_ANOTHER = (
+    "give one that exists, or the job file to write: slurmddp init NAME.toml, or write a script, too: "
+    "slurmddp init --example steps"
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "there", "said"),
+    [
+        ("", "job.toml", f"'job.toml' {THERE}; give another name: slurmddp init NAME"),
+        ("fit.py", "fit.py fit.toml", f"'fit.toml' {THERE}; edit it, or remove it first"),
+        ("--example steps", "steps.py", f"'steps.py' {THERE}; give another name: slurmddp init --example steps NAME"),
+        ("--example steps", "steps.toml", f"'steps.toml' {THERE}; give another name: slurmddp init --example steps"),
+        ("trian.py", "train.py", f"there is no script 'trian.py'; {NAME_ANOTHER}"),
+        ("./-x.py", "-x.py", "'-x.py' begins with -, as an option does; give the script another name"),
+        ("no/exp", "", "there is no folder 'no'; make it first"),
+        ("a\x07b", "", r"'a\x07b.toml' contains a character that cannot be printed; give another name"),
+        ("--example lightning", "", "--example: unknown example 'lightning'; did you mean lightning_fit?"),
+        ("--example x", "", f"--example: unknown example 'x'; allowed are {', '.join(example_names())}"),
+    ],
+)
+def test_init_refuses_what_it_cannot_write_and_overwrites_nothing(typed, words, there, said):
+    for name in there.split():
+        Path(name).write_text("theirs")
+    status, out, err = typed("init", *words.split(" ") if words else ())
+    assert (status, out) == (2, "") and err.startswith(f"Error: {said}") and err.count("\n") == 1
+    assert {path.name: path.read_text() for path in Path().glob("*.*") if path.is_file()} == dict.fromkeys(
+        there.split(), "theirs"
     )
 
 
-def test_init_says_that_there_is_no_such_script(typed):
-    Path("train.py").write_text("")
-    assert typed("init", "trian.py") == (
-        2,
-        "",
-        (
-            "Error: there is no script 'trian.py'; give one that exists, or the job file to write: "
-            "slurmddp init NAME.toml, or write a script, too: slurmddp init --example steps\n"
-        ),
-    )
-    Path("-x.py").write_text("")
-    assert typed("init", "./-x.py") == (
-        2,
-        "",
-        "Error: '-x.py' begins with -, as an option does; give the script another name\n",
-    )
-    assert [path.name for path in Path().glob("*.toml")] == []
+def test_init_does_not_write_through_a_link_to_nothing(typed):
+    Path("link.toml").symlink_to("nowhere")
+    assert typed("init", "link")[0] == 2 and not Path("nowhere").exists()
 
 
 @pytest.mark.parametrize(
@@ -214,34 +204,16 @@ def test_init_writes_an_example_and_the_job_file_that_names_it(typed, words, ste
     assert typed("render", f"{stem}.toml")[0] == 0
 
 
-@pytest.mark.parametrize("there", ["steps.py", "steps.toml"])
-def test_init_overwrites_neither_file_of_an_example(typed, there):
-    Path(there).write_text("theirs")
-    assert typed("init", "--example", "steps") == (
-        2,
-        "",
-        f"Error: '{there}' exists already and is not changed; give another name: slurmddp init --example steps NAME\n",
-    )
-    assert [(path.name, path.read_text()) for path in Path().glob("steps*")] == [(there, "theirs")]
-
-
-def test_init_leaves_no_example_when_the_job_file_cannot_be_written(typed, monkeypatch):
+@pytest.mark.parametrize(("words", "name"), [((), "job.toml"), (("--example", "steps"), "steps.toml")])
+def test_init_leaves_a_file_alone_that_was_created_while_it_inspected_the_cluster(typed, monkeypatch, words, name):
     def create_file(*_, **__):
-        Path("steps.toml").write_text("theirs")
+        Path(name).write_text("theirs")
         raise ClusterError("no cluster")
 
     monkeypatch.setattr(inspect, "query_cluster", create_file)
-    assert typed("init", "--example", "steps")[0] == 2
-    assert [path.name for path in Path().glob("steps*")] == ["steps.toml"]
-
-
-def test_init_names_similar_examples(typed):
-    assert typed("init", "--example", "lightning") == (
-        2,
-        "",
-        "Error: --example: unknown example 'lightning'; did you mean lightning_fit?\n",
-    )
-    assert typed("init", "--example", "x")[2].endswith(f"; allowed are {', '.join(example_names())}\n")
+    status, out, err = typed("init", *words)
+    assert (status, out) == (2, "") and f"Error: '{name}' exists already and is not changed; " in err
+    assert [(path.name, path.read_text()) for path in Path().glob("*.*") if path.is_file()] == [(name, "theirs")]
 
 
 def test_init_leaves_no_file_on_a_full_disk(typed):

@@ -2,15 +2,16 @@
 
 import json
 import os
-import pty
 import re
 import shutil
 import subprocess
 import sys
 
 import pytest
+from command_line import on_a_terminal
 from polling import until
 
+from slurmddp.cli import run_command_line
 from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir
 
@@ -34,10 +35,13 @@ def run(tmp_path):
 
 
 @pytest.fixture
-def logs(run):
-    def call(*words, environ=None):
-        where = run.path.parent.parent
-        return subprocess.run([*WORDS, *words], cwd=where, env=environ, capture_output=True, check=False)
+def logs(run, monkeypatch, capsysbinary):
+    """Return a function that runs `slurmddp logs` in the folder of the run, and returns what it printed as bytes."""
+    monkeypatch.chdir(run.path.parent.parent)
+
+    def call(*words):
+        status = run_command_line(["logs", *words])
+        return subprocess.CompletedProcess(words, status, *capsysbinary.readouterr())
 
     return call
 
@@ -157,14 +161,11 @@ def test_a_huge_number_of_last_lines_means_all_lines(logs):
     assert logs("-n", "9" * 20).stdout == logs().stdout != b""
 
 
-def test_a_job_that_has_printed_nothing_says_so(logs, run):
+def test_a_job_that_has_printed_nothing_is_waited_for_until_it_has_ended(logs, run):
     append_record(run.submissions, {"job": "8", "time": "2026-01-01T09:00:00+00:00"})
     done = logs("8")
     assert (done.returncode, done.stdout) == (0, b"")
     assert done.stderr == b"job 8 has no output in jobs/r/logs yet; to wait for more, type: slurmddp logs -f 8\n"
-
-
-def test_a_job_that_has_ended_without_output_is_not_waited_for(logs, run):
     append_record(run.events, {**HEAD, "event": "job_end", "rank": None, "status": 0})
     shutil.rmtree(run.logs)
     assert logs("7").stderr == b"job 7 is COMPLETED and has no output in jobs/r/logs\n"
@@ -179,34 +180,21 @@ def test_a_closed_pipe_ends_it_without_a_message(run):
 
 
 def test_on_a_terminal_control_characters_are_left_out(run):
-    here, there = pty.openpty()
-    words = [*WORDS, "--all"]
-    with subprocess.Popen(words, cwd=run.path.parent.parent, stdout=there, stderr=subprocess.DEVNULL) as process:
-        os.close(there)
-        seen = b""
-        try:
-            while block := os.read(here, 65536):
-                seen += block
-        except OSError:  # how a terminal says that nobody is left who writes
-            pass
-    os.close(here)
-    assert process.returncode == 0
+    status, seen = on_a_terminal(*WORDS, "--all", cwd=run.path.parent.parent)
+    assert status == 0
     assert not re.search(rb"[\x00-\x09\x0b\x0c\x0e-\x1f\xff]", seen)
     assert b"rank 0 n1 |  20%\r\n" in seen and b"rank 1 n2 | fine\r\n" in seen
 
 
-def test_a_job_whose_id_slurm_gave_to_another_job_is_not_followed(run, tmp_path):
+def test_a_job_whose_id_slurm_gave_to_another_job_is_not_followed(logs, run, tmp_path, monkeypatch):
     """A stand-in for squeue shows a job 7 of a reinstalled cluster, which never ends."""
     append_record(run.events, {**HEAD, "event": "job_end", "status": 77, "reason": "boom"})
-    programs = tmp_path / "bin"
-    programs.mkdir()
     row = "slurmddp|id=7|state=RUNNING|submit=2026-02-01T00:00:00|reason=None|name=other"
-    for name, text in (("squeue", f"echo '{row}'"), ("scontrol", "exit 1")):
-        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
-        (programs / name).chmod(0o755)
-    (programs / "sacct").symlink_to("scontrol")
-    environ = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
-    done = subprocess.run([*WORDS, "-f", "7"], cwd=tmp_path, env=environ, capture_output=True, check=False, timeout=300)
+    for name, text in (("squeue", f"echo '{row}'"), ("scontrol", "exit 1"), ("sacct", "exit 1")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    done = logs("-f", "7")
     assert (done.returncode, done.stderr) == (0, b"job 7 is FAILED\n")
     assert BEGINS in done.stdout
 
@@ -253,7 +241,7 @@ def test_of_a_job_of_no_run_it_is_slurms_file(slurm, slurm_env, wait_for_job, tm
     job_id = slurm("sbatch", *words).strip()
     wait_for_job(job_id)
 
-    def call(*options):
+    def call(*options, job_id=job_id):
         words = [*WORDS, job_id, *options]
         return subprocess.run(words, cwd=tmp_path, env=slurm_env, capture_output=True, text=True, check=False)
 
@@ -264,18 +252,17 @@ def test_of_a_job_of_no_run_it_is_slurms_file(slurm, slurm_env, wait_for_job, tm
     assert call("-f").stderr.endswith(f"type: tail -f '{path}'\n")
     path.unlink()
     assert call().stderr.startswith(f"Error: job {job_id} is of no run; its output would be in {path}")
-
-
-def test_a_job_that_nobody_knows_is_one_line(slurm_env, tmp_path):
-    words = [*WORDS, "99999999"]
-    done = subprocess.run(words, cwd=tmp_path, env=slurm_env, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.startswith("Error: job 99999999 is of no run and Slurm does not know it")
+    unknown = call(job_id="99999999")
+    assert (unknown.returncode, unknown.stdout) == (3, "")
+    assert unknown.stderr.startswith("Error: job 99999999 is of no run and Slurm does not know it")
 
 
 @pytest.mark.parametrize(("status", "state"), [(0, "COMPLETED"), (77, "FAILED")])
-def test_a_job_that_has_ended_by_its_files_is_not_followed_where_slurm_does_not_answer(logs, run, status, state):
+def test_a_job_that_has_ended_by_its_files_is_not_followed_where_slurm_does_not_answer(
+    logs, run, status, state, monkeypatch
+):
     for event in ("attempt_end", "job_end"):
         append_record(run.events, {**HEAD, "time": 2.0, "event": event, "status": status, "reason": "x"})
-    done = logs("-f", environ={**os.environ, "PATH": "/nowhere"})
+    monkeypatch.setenv("PATH", "/nowhere")
+    done = logs("-f")
     assert (done.returncode, done.stderr) == (0, f"job 7 is {state}\n".encode())

@@ -3,11 +3,10 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command_line import typed
 
 from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir
@@ -20,18 +19,7 @@ def report(tmp_path):
     """Return a function that runs the command in a folder with one recorded run, without Slurm."""
     shutil.copytree(RECORDED, tmp_path / "jobs" / "fashion")
 
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "slurmddp", "report", *words]
-        return subprocess.run(
-            command,
-            cwd=tmp_path,
-            env={"PATH": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    return run
+    return lambda *words: typed("report", *words, cwd=tmp_path)
 
 
 def test_the_page_is_in_the_runs_folder_and_stdout_is_its_path(report, tmp_path):
@@ -41,21 +29,15 @@ def test_the_page_is_in_the_runs_folder_and_stdout_is_its_path(report, tmp_path)
     assert path.read_text().startswith("<!doctype html>")
 
 
-def test_a_job_of_the_run_means_the_run(report, tmp_path):
+def test_the_page_of_a_jobs_run_goes_to_a_file_or_to_stdout_and_the_figures_are_json(report, tmp_path):
     done = report("2807912", "-o", "page.html")
     assert (done.returncode, done.stdout) == (0, "page.html\n")
     assert "2807912, 2807915" in (tmp_path / "page.html").read_text()
-
-
-def test_the_page_alone_goes_to_stdout(report, tmp_path):
     done = report("fashion", "-o", "-")
     assert done.stdout.startswith("<!doctype html>") and done.stdout.endswith("</html>")
-    assert not (tmp_path / "jobs" / "fashion" / "report.html").exists()
-
-
-def test_figures_as_json(report):
     found = json.loads(report("fashion", "--json").stdout)
     assert (found["run"], found["requeues"], found["restarts"], found["checkpoints"]) == ("fashion", 1, 1, 29)
+    assert not (tmp_path / "jobs" / "fashion" / "report.html").exists()
 
 
 def test_without_a_run_it_is_the_one_that_was_submitted_last(report, tmp_path):
@@ -67,11 +49,9 @@ def test_without_a_run_it_is_the_one_that_was_submitted_last(report, tmp_path):
 
 
 def test_a_sweep_that_was_submitted_last_is_shown_by_its_settings(report, tmp_path):
-    run = RunDir(tmp_path / "jobs" / "many")
-    run.path.mkdir()
-    append_record(
-        run.submissions, {"job": "9", "time": "2099-01-01T00:00:00+00:00", "settings": [{"a": "1"}, {"a": "2"}]}
-    )
+    (tmp_path / "jobs" / "many").mkdir()
+    record = {"job": "9", "time": "2099-01-01T00:00:00+00:00", "settings": [{"a": "1"}, {"a": "2"}]}
+    append_record(tmp_path / "jobs/many/submissions.jsonl", record)
     done = report()
     assert done.returncode == 2 and "'many' is a sweep of 2 settings; name one, as in 'many/a=1'" in done.stderr
 

@@ -2,8 +2,6 @@
 
 import csv
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -93,20 +91,14 @@ def test_a_wrong_request_ends_in_one_line(cli, words, said):
     assert done.out == "" and said in done.err and done.err.count("\n") == 1
 
 
-def test_sizes_are_measured_by_jobs_and_a_second_call_collects_them(slurm_env, tmp_path):
+def test_sizes_are_measured_by_jobs_and_a_second_call_collects_them(cli, slurm_env, tmp_path, monkeypatch):
     """With --strong the speed-up is T1/Tn; no job is submitted twice."""
     words = ["--gpus", "1,2", "--ntasks-per-node", "2", "--launcher", "fork", "--strong", "--task", "linear"]
-    words += ["--steps", "40", "--warm-up", "10", "--name", "lin", "--json"]
-
-    def scale(*more, status=0):
-        environment = {**slurm_env, "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "slurmddp", "scale", *words, *more]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == status, done.stderr
-        return done
-
-    first = scale()
-    one, two = json.loads(first.stdout)["points"]
+    words += ["--steps", "40", "--warm-up", "10", "--no-preflight", "--name", "lin", "--json"]
+    for name, value in (*slurm_env.items(), ("OMP_NUM_THREADS", "1")):
+        monkeypatch.setenv(name, value)
+    first = cli(*words).out
+    one, two = json.loads(first)["points"]
     assert (one["gpus"], one["nodes"], two["gpus"], two["nodes"]) == (1, 1, 2, 1)
     assert one["speed_up"] == 1 and two["speed_up"] == pytest.approx(one["seconds"] / two["seconds"])
     assert two["efficiency"] == pytest.approx(two["speed_up"] / 2)
@@ -114,7 +106,7 @@ def test_sizes_are_measured_by_jobs_and_a_second_call_collects_them(slurm_env, t
     assert 0 <= two["communication"] <= 1 and two["training_s"] == pytest.approx(1280 * two["seconds"])
     submitted = [path.read_text() for path in sorted(tmp_path.glob("jobs/*/submissions.jsonl"))]
     assert len(submitted) == 2 and "afterany" in (tmp_path / "jobs/lin-scale-2/job.sbatch").read_text()
-    assert json.loads(scale().stdout) == json.loads(first.stdout)
+    assert json.loads(cli(*words).out) == json.loads(first)
     assert [path.read_text() for path in sorted(tmp_path.glob("jobs/*/submissions.jsonl"))] == submitted
-    changed = scale("--batch-size", "16", status=2)
-    assert "batch-size 32 became 16; choose another --name, or --reset to measure again" in changed.stderr
+    changed = cli(*words, "--batch-size", "16", status=2)
+    assert "batch-size 32 became 16; choose another --name, or --reset to measure again" in changed.err

@@ -8,7 +8,7 @@ from pathlib import Path
 import click.testing
 import pytest
 
-from slurmddp.cli import group, run_arguments
+from slurmddp.cli import group, job_control
 from slurmddp.cli import status as command
 from slurmddp.cli.status_format import format_job, format_jobs
 from slurmddp.errors import UsageError
@@ -190,22 +190,11 @@ def test_a_folder_without_runs_has_a_hint(typed):
     assert elsewhere.endswith("; `slurmddp status --all-folders` shows those of 1 other folder\n")
 
 
-def test_a_named_folder_of_runs_has_to_be_one(typed):
-    Path("train.py").touch()
-    for given in ("nodir", "train.py"):
-        assert str(typed("status", "--runs-dir", given).exception).startswith(
-            f"--runs-dir: '{given}' is not a folder; "
-        )
-
-
-def test_the_newest_run_comes_first(typed):
+def test_the_newest_run_comes_first_and_the_runs_of_all_folders_stand_below_their_folder(typed):
     old = job("17", run=run_of("mnist"))
     new = job("19", run=run_of("gpt"), name="gpt", submitted=NOON + timedelta(days=1))
-    (table,) = [typed("status", statuses=[old, new]).stdout]
+    table = typed("status", statuses=[old, new]).stdout
     assert [line.split()[0] for line in table.splitlines()] == ["RUN", "gpt", "mnist"]
-
-
-def test_the_runs_of_all_folders_stand_below_their_folder(typed):
     registry.remember(Path.cwd() / "jobs")
     lines = typed("status", "--all-folders", statuses=[job(run=run_of("mnist"))]).stdout.splitlines()
     assert (lines[0], lines[2].split()[0]) == (f"{Path.cwd()}/jobs:", "mnist")
@@ -213,19 +202,19 @@ def test_the_runs_of_all_folders_stand_below_their_folder(typed):
 
 def test_all_asks_for_confirmation_and_excludes_names(monkeypatch):
     with pytest.raises(UsageError, match="name the runs or jobs, or give --all"):
-        run_arguments.check_targets((), every=False)
+        job_control.check_targets((), every=False)
     with pytest.raises(UsageError, match=r"--all cannot be combined with names \(mnist\)"):
-        run_arguments.check_targets(("mnist",), every=True)
+        job_control.check_targets(("mnist",), every=True)
     with pytest.raises(UsageError, match="--all selects 2 jobs, and there is no terminal to ask; add --yes"):
-        run_arguments.confirm("Cancel", ["17 (a)", "18 (b)"], yes=False)
+        job_control.confirm("Cancel", ["17 (a)", "18 (b)"], yes=False)
     with monkeypatch.context() as closed:
         closed.setattr("sys.stdin", None)
         with pytest.raises(UsageError, match="there is no terminal to ask"):
-            run_arguments.confirm("Cancel", ["17 (a)"], yes=False)
-    run_arguments.confirm("Cancel", ["17 (a)"], yes=True)
-    run_arguments.confirm("Cancel", [], yes=False)
-    monkeypatch.setattr(run_arguments.sys.stdin, "isatty", lambda: True)
+            job_control.confirm("Cancel", ["17 (a)"], yes=False)
+    job_control.confirm("Cancel", ["17 (a)"], yes=True)
+    job_control.confirm("Cancel", [], yes=False)
+    monkeypatch.setattr(job_control.sys.stdin, "isatty", lambda: True)
     asked = []
     monkeypatch.setattr(click, "confirm", lambda text, **_: asked.append(text))
-    run_arguments.confirm("Cancel", [f"{number} (a)" for number in range(12)], yes=False)
+    job_control.confirm("Cancel", [f"{number} (a)" for number in range(12)], yes=False)
     assert asked == ["Cancel 12 jobs?"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp.cli import requeue as command
+from slurmddp.cli import job_control as command
 from slurmddp.errors import ClusterError, SlurmddpError, UsageError
 from slurmddp.monitoring.status import JobStatus
 from slurmddp.runs.files import append_record

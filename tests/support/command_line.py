@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -39,3 +40,20 @@ def typed(*words: str, cwd: Path, **environ: str) -> subprocess.CompletedProcess
         status = run_command_line(list(words))
     printed, errors = (stream.buffer.getvalue().decode("utf-8", "replace") for stream in (out, said))
     return subprocess.CompletedProcess(words, status, printed, errors)
+
+
+def on_a_terminal(*command: str, cwd: Path, **environ: str) -> tuple[int, bytes]:
+    """Run a command on a terminal; return its exit status and its output."""
+    here, there = pty.openpty()
+    with subprocess.Popen(
+        command, cwd=cwd, stdin=there, stdout=there, stderr=there, env={**os.environ, "TERM": "xterm", **environ}
+    ) as process:
+        os.close(there)
+        seen = b""
+        try:
+            while block := os.read(here, 65536):
+                seen += block
+        except OSError:  # how a terminal says that nobody is left who writes
+            pass
+    os.close(here)
+    return process.returncode, seen

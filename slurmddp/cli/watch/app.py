@@ -15,12 +15,10 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.widgets import DataTable, Footer, ProgressBar, Static
 
-from slurmddp.cli.watch import poller
-from slurmddp.cli.watch.curves import Curve
-from slurmddp.cli.watch.dialogs import KEYS, KeyDialog, SearchBox
+from slurmddp.cli.watch import sources
 from slurmddp.cli.watch.job_text import HEAD, format_details, format_event, format_row
-from slurmddp.cli.watch.log_view import LogView
-from slurmddp.cli.watch.run_files import RunReader, RunView
+from slurmddp.cli.watch.sources import RunReader, RunView
+from slurmddp.cli.watch.widgets import KEYS, Curve, KeyDialog, LogView, SearchBox
 from slurmddp.errors import SlurmddpError
 from slurmddp.monitoring.status import JobStatus, Progress
 from slurmddp.text import escape_text, format_duration
@@ -50,12 +48,6 @@ class JobTable(DataTable[Text]):
             self.add_row(*format_row(job, since_s), key=job.job_id)
         self.move_cursor(row=ids.index(chosen) if chosen in ids else min(row, len(ids) - 1))
 
-    def update_job(self, job: JobStatus, since_s: float) -> None:
-        """Show what is new of one job."""
-        for title, cell in zip(HEAD, format_row(job, since_s), strict=True):
-            if cell != self.get_cell(job.job_id, title):
-                self.update_cell(job.job_id, title, cell, update_width=True)
-
     @property
     def chosen(self) -> str:
         """The id of the chosen job; empty without jobs."""
@@ -82,14 +74,14 @@ class WatchApp(App[None]):
         Binding("r", "change('requeue')", "Requeue", priority=True),
         ("s", "ask_slurm", "Ask Slurm"),
         ("escape", "show_jobs"),
-        Binding("ctrl+c", "interrupt", priority=True),
+        Binding("ctrl+c", f"end({signal.SIGINT:d})", priority=True),
         Binding("ctrl+z", "suspend_process", priority=True),
     ]
 
-    def __init__(self, words: Sequence[str], runs_dir: str, environ: poller.Environ) -> None:
+    def __init__(self, words: Sequence[str], runs_dir: str, environ: sources.Environ) -> None:
         super().__init__()
         self._words, self._runs_dir, self._environ = words, runs_dir, environ
-        self._answer: poller.Answer | None = None
+        self._answer: sources.Answer | None = None
         self._asking, self._trouble = False, ""
         self._rank = 0
         self._shown = ("", 0)
@@ -110,7 +102,7 @@ class WatchApp(App[None]):
     def on_mount(self) -> None:
         """Begin to ask Slurm and to read files."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, self._end_by_signal, number)
+            asyncio.get_running_loop().add_signal_handler(number, self.action_end, number)
         for title in HEAD:
             self._table.add_column(title, key=title)
         self._events.border_title = "events"
@@ -135,16 +127,19 @@ class WatchApp(App[None]):
             self._asking = True
             self._show_head()
             try:
-                self._answer = answer = await poller.run_in_thread(
-                    lambda: poller.query(self._words, self._runs_dir, self._environ)
+                self._answer = answer = await sources.run_in_thread(
+                    lambda: sources.query(self._words, self._runs_dir, self._environ)
                 )
                 self._trouble = next((job.silence for job in answer.jobs if job.silence), "")
-                self._show_answer(answer)
+                self._table.show(answer.jobs, self._since_s)
+                if not answer.jobs:
+                    self._details.update("no jobs yet")
+                self._read_now.set()
             except (SlurmddpError, OSError) as error:
                 self._trouble = str(error)
             self._asking = False
             self._show_head()
-            await _wait(self._ask_now, poller.POLL_S)
+            await _wait(self._ask_now, sources.POLL_S)
 
     @work
     async def _read_files(self) -> None:
@@ -152,7 +147,7 @@ class WatchApp(App[None]):
         while True:
             if job := self._job:
                 rank = self._rank
-                view = await poller.run_in_thread(lambda: reader.read(job, rank))  # noqa: B023 it is awaited here
+                view = await sources.run_in_thread(lambda: reader.read(job, rank))  # noqa: B023 it is awaited here
                 if job == self._job and rank == self._rank:
                     self._show_files(replace(job, progress=view.progress), view)
             await _wait(self._read_now, READ_S)
@@ -167,16 +162,12 @@ class WatchApp(App[None]):
             line.append("  asking Slurm", "dim")
         self._head.update(line, layout=False)
 
-    def _show_answer(self, answer: poller.Answer) -> None:
-        self._table.show(answer.jobs, self._since_s)
-        if not answer.jobs:
-            self._details.update("no jobs yet")
-        self._read_now.set()
-
     def _show_files(self, job: JobStatus, view: RunView) -> None:
         """Show what a job's files say, which is newer than Slurm's answer."""
         restart, self._shown = self._shown != (job.job_id, self._rank), (job.job_id, self._rank)
-        self._table.update_job(job, self._since_s)
+        for title, cell in zip(HEAD, format_row(job, self._since_s), strict=True):
+            if cell != self._table.get_cell(job.job_id, title):
+                self._table.update_cell(job.job_id, title, cell, update_width=True)
         details = format_details(job)
         if details != self._details.content:  # an update lays out the whole screen
             self._details.update(details)
@@ -236,7 +227,7 @@ class WatchApp(App[None]):
         if not self._output.go_to_match(by):
             self._say("no other line has the text")
 
-    async def action_change(self, verb: poller.Verb) -> None:
+    async def action_change(self, verb: sources.Verb) -> None:
         """Cancel or requeue the chosen job, after confirmation."""
         job = self._job
         if job is None or job.phase not in ("queued", "running"):
@@ -253,9 +244,9 @@ class WatchApp(App[None]):
         await self.push_screen(KeyDialog(question), begin)
 
     @work
-    async def _change(self, verb: poller.Verb, job: JobStatus) -> None:
+    async def _change(self, verb: sources.Verb, job: JobStatus) -> None:
         try:
-            self._say(await poller.run_in_thread(lambda: poller.change_job(verb, job, self._environ, self._say)))
+            self._say(await sources.run_in_thread(lambda: sources.change_job(verb, job, self._environ, self._say)))
         except (SlurmddpError, OSError) as error:
             self._say(str(error))
         self._ask_now.set()
@@ -264,11 +255,8 @@ class WatchApp(App[None]):
         """Show a message for some seconds; may be called from any thread."""
         self.notify(escape_text(message), markup=False, timeout=_MESSAGE_S)
 
-    def action_interrupt(self) -> None:
-        """End as Ctrl-C ends a program."""
-        self._end_by_signal(signal.SIGINT)
-
-    def _end_by_signal(self, number: signal.Signals) -> None:
+    def action_end(self, number: int) -> None:
+        """End as a program ends by this signal."""
         self.exit(return_code=128 + number)
 
 

@@ -27,7 +27,9 @@ def watch(targets: tuple[str, ...], *, runs_dir: str) -> int:
     keys, q quits. Slurm is asked every 10 seconds, files are read every second.
     """
     lookup.find(targets, runs_dir)
-    if not _is_screen():
+    streams = (sys.stdin, sys.stdout, sys.stderr)  # Textual writes to the last
+    is_screen = all(stream is not None and stream.isatty() for stream in streams)
+    if not is_screen or os.environ.get("TERM", "dumb") == "dumb":
         raise UsageError("`slurmddp watch` needs a terminal; without one, type: slurmddp status")
     try:
         from slurmddp.cli.watch.app import WatchApp
@@ -41,14 +43,6 @@ def watch(targets: tuple[str, ...], *, runs_dir: str) -> int:
     app = WatchApp(targets, runs_dir, os.environ)
     app.run()
     return app.return_code or 0
-
-
-def _is_screen() -> bool:
-    """Return whether the streams are a terminal that supports full-screen output, which Textual writes to stderr."""
-    streams = (sys.stdin, sys.stdout, sys.stderr)
-    return (
-        all(stream is not None and stream.isatty() for stream in streams) and os.environ.get("TERM", "dumb") != "dumb"
-    )
 
 
 def _exit_without_terminal(failure: threading.ExceptHookArgs) -> None:

@@ -29,8 +29,9 @@ class Errors:
 
     def is_one(self, path: Path, text: bytes) -> bool:
         """Tell whether a file's next line looks like an error, or belongs to a traceback."""
-        if path in self._inside:
-            if not _goes_on(text):
+        if path in self._inside:  # up to the first line that is not indented
+            own = _RANK.sub(b"", text)
+            if own.strip() and not own.startswith((b" ", b"\t")):
                 self._inside.discard(path)
             return True
         if not _pattern().search(text.rstrip(b"\r\n")):
@@ -49,9 +50,3 @@ def _pattern() -> Any:
     known = (pattern for rule in rules for pattern in rule.patterns)
     texts = (re.sub(r"\(\?P<\w+>", "(?:", text) for text in (*_GENERAL, *known))  # several rules share names of groups
     return re2.compile("|".join(f"(?:{text})" for text in texts).encode(), options)
-
-
-def _goes_on(text: bytes) -> bool:
-    """Tell whether a traceback's next line follows: its last one is the first that is not indented."""
-    own = _RANK.sub(b"", text)
-    return own.startswith((b" ", b"\t")) or not own.strip()

@@ -5,10 +5,11 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from slurmddp.monitoring.status.job_identity import task_indices
+from slurmddp.monitoring.status.slurm_answers import task_indices
 from slurmddp.runs.exit_records import read_record
 from slurmddp.runs.history import read_outline
 from slurmddp.runs.layout import RunDir
@@ -87,15 +88,18 @@ class Hosts:
     def of(self, kind: Kind, number: int) -> str:
         """Return a host's name; empty where it is not on record."""
         if kind == "node":
-            return self._nodes[number] if number < len(self._nodes) else ""
+            return next(islice(self._ranks, number, None), "")
         if kind == "batch":
             return ""
-        return self._met.get(number) or self._of_record(number)
+        if number in self._met:
+            return self._met[number]
+        record = read_record(self._run.rank_record(self._job_id, self._attempt, number))
+        return record.host if record else ""
 
     @property
     def are_known(self) -> bool:
         """Whether the rendezvous is on record, so that nothing more will be known."""
-        return bool(self._nodes)
+        return bool(self._ranks)
 
     @cached_property
     def _ranks(self) -> Mapping[str, Any]:
@@ -106,13 +110,5 @@ class Hosts:
         return ranks if isinstance(ranks, dict) else {}
 
     @cached_property
-    def _nodes(self) -> list[str]:
-        return list(self._ranks)
-
-    @cached_property
     def _met(self) -> dict[int, str]:
         return {rank: host for host, ranges in self._ranks.items() for rank in task_indices(f"[{ranges}]") or ()}
-
-    def _of_record(self, rank: int) -> str:
-        record = read_record(self._run.rank_record(self._job_id, self._attempt, rank))
-        return record.host if record else ""

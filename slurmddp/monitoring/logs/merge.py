@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -136,11 +136,6 @@ def last_lines_of_settings(sweep: lookup.Target, count: int) -> dict[RunDir, lis
     return found
 
 
-def last(found: Iterable[Line], count: int | None) -> Iterable[Line]:
-    """Return the last `count` lines, or all for None."""
-    return found if count is None else deque(found, maxlen=count)
-
-
 def _last_lines(wanted: Selection, attempts: Sequence[str], tail: int) -> Iterable[Line]:
     """Return the last lines, from as few of the last attempts as have them."""
     found: deque[Line] = deque()
@@ -163,16 +158,12 @@ def _attempt_lines(wanted: Selection, attempt: str, tail: int | None) -> Iterato
     if wanted.batch:
         streams.append(_batch_lines(wanted, attempt, tail))
     first = read_attempt(wanted.run, wanted.job_id, attempt).decisive if wanted.failed_first else None
-    key = partial(_failed_first_key, first.rank) if first and first.record.failed else _sort_key
-    return (line for _, line in heapq.merge(*streams, key=key))
+    failed = first.rank if first and first.record.failed else -1
 
+    def place(timed: _Timed) -> tuple[bool, float, tuple[bool, bool, int]]:
+        return timed[1].source.rank != failed, timed[0], timed[1].source.order
 
-def _sort_key(timed: _Timed) -> tuple[float, tuple[bool, bool, int]]:
-    return timed[0], timed[1].source.order
-
-
-def _failed_first_key(failed: int, timed: _Timed) -> tuple[bool, tuple[float, tuple[bool, bool, int]]]:
-    return timed[1].source.rank != failed, _sort_key(timed)
+    return (line for _, line in heapq.merge(*streams, key=place))
 
 
 def _rank_lines(source: Source, rows: Iterable["_Row"], wanted: Selection) -> Iterator[_Timed]:
@@ -190,15 +181,8 @@ def _rank_lines(source: Source, rows: Iterable["_Row"], wanted: Selection) -> It
         skipped.clear()
         own_time = reader.read(row.text)
         at = at if own_time is None else max(at, own_time)
-        yield at, _line_of_rank(row, source, own_time, at)
-
-
-def _line_of_rank(row: "_Row", source: Source, own_time: float | None, at: float) -> Line:
-    """Return a line with its own time, else with that of the lines before it; without either it has none."""
-    line = Line(row.text, source, source.attempt, number=row.number)
-    if own_time is not None:
-        return line._replace(time=own_time, told="line")
-    return line if math.isinf(at) else line._replace(time=at, told="before")
+        told: Told = "line" if own_time is not None else "" if math.isinf(at) else "before"
+        yield at, Line(row.text, source, source.attempt, at if told == "before" else own_time, told, row.number)
 
 
 def _batch_lines(wanted: Selection, attempt: str, tail: int | None) -> Iterator[_Timed]:

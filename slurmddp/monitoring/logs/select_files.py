@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from slurmddp.errors import UsageError
-from slurmddp.monitoring.status import last_submission, submission_time
+from slurmddp.monitoring.status import last_submission
 from slurmddp.runs import lookup
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.registry import hint_elsewhere
+from slurmddp.runs.submissions import last_time
 from slurmddp.slurm.job_info import JobRef, is_job_id
 from slurmddp.text import quote_value
 
@@ -17,7 +18,13 @@ def find_target(word: str | None, runs_dir: str) -> lookup.Target:
     Without a word it is the run that was submitted last, or the last run on this machine when none was submitted.
     Raises UsageError when there is none.
     """
-    return _find_newest(runs_dir) if word is None else lookup.find([word], runs_dir, local=True)[0]
+    if word is not None:
+        return lookup.find([word], runs_dir, local=True)[0]
+    known = [target for target in lookup.find([], runs_dir, local=True) if target.jobs]
+    if not known:
+        hint = hint_elsewhere() or "--runs-dir names another folder"
+        raise UsageError(f"nothing was submitted in {runs_dir} yet; {hint}")
+    return max(known, key=lambda target: (last_time(target.records), target.jobs[-1]))
 
 
 def find_run(word: str | None, runs_dir: str) -> RunDir:
@@ -35,14 +42,6 @@ def find_run(word: str | None, runs_dir: str) -> RunDir:
     return found.run
 
 
-def _find_newest(runs_dir: str) -> lookup.Target:
-    known = [target for target in lookup.find([], runs_dir, local=True) if target.jobs]
-    if not known:
-        hint = hint_elsewhere() or "--runs-dir names another folder"
-        raise UsageError(f"nothing was submitted in {runs_dir} yet; {hint}")
-    return max(known, key=lambda target: (submission_time(target), target.jobs[-1]))
-
-
 def next_job(word: str | None, run: RunDir, job_id: str) -> str:
     """Return the run's next job after this one; empty when there is none, or when the word names this job alone."""
     if word and is_job_id(word):
@@ -57,14 +56,10 @@ def newest_with_output(run: RunDir, jobs: Sequence[str]) -> str:
     Raises UsageError when it is a whole array.
     """
     for job_id in reversed(jobs):
-        if tasks := _tasks_with_output(run, job_id):
-            raise UsageError(f"job {job_id} is an array; give one task of it, as in {tasks[-1]}")
+        refs = [JobRef.parse(path.stem) for path in run.logs.glob(f"{job_id}_*.out")]
+        if tasks := [task for task in refs if task.is_task]:
+            last = max(tasks, key=lambda task: task.task_index or 0)
+            raise UsageError(f"job {job_id} is an array; give one task of it, as in {last}")
         if run.batch_log(job_id).exists() or run.attempts(job_id):
             return job_id
     return last_submission(lookup.Target(run, tuple(jobs))).jobs[0]
-
-
-def _tasks_with_output(run: RunDir, job_id: str) -> list[str]:
-    """Return the tasks of an array that have output, by number."""
-    tasks = [JobRef.parse(path.stem) for path in run.logs.glob(f"{job_id}_*.out")]
-    return [str(task) for task in sorted(tasks, key=lambda task: task.task_index or 0) if task.is_task]

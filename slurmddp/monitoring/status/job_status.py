@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from slurmddp.outcome import Kind, Outcome, Phase
+from slurmddp.outcome import Outcome, Phase
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.job_info import JobInfo, JobRef, Source
 
@@ -80,11 +80,6 @@ class JobStatus:
         return JobRef.parse(self.job_id)
 
     @property
-    def kind(self) -> Kind:
-        """What it has come to."""
-        return self.outcome.kind
-
-    @property
     def state(self) -> str:
         """The word for it: Slurm's own, but for an end of which the job knows more."""
         return self.outcome.word
@@ -92,7 +87,7 @@ class JobStatus:
     @property
     def phase(self) -> Phase:
         """Where in its life the job is."""
-        return self.kind.phase
+        return self.outcome.kind.phase
 
     @property
     def exit_status(self) -> str:

@@ -1,22 +1,35 @@
 """Queries the status of jobs: with few questions to Slurm, and from the runs' files where it is silent."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
 from typing import Any, Final
 
-from slurmddp.monitoring.status.build_status import RunHistories, build_statuses
-from slurmddp.monitoring.status.job_identity import RequestedJob
-from slurmddp.monitoring.status.job_status import JobStatus
-from slurmddp.monitoring.status.slurm_answers import Answers
+from slurmddp.monitoring.status.job_status import JobStatus, Progress
+from slurmddp.monitoring.status.run_progress import find_tracker_links, last_seen, last_start, read_progress
+from slurmddp.monitoring.status.slurm_answers import FEW, Answers, RequestedJob
+from slurmddp.outcome import Kind, Outcome
+from slurmddp.runs.facts import Job, judge_by_slurm, read_job
+from slurmddp.runs.files import TAIL_BYTES
+from slurmddp.runs.history import History, read_newest, read_outline
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target
-from slurmddp.runs.submissions import Origin, last_time, parse_time, read_origin, settings_of, submissions
-from slurmddp.slurm.job_info import JobRef
+from slurmddp.runs.submissions import Origin, parse_time, read_origin, settings_of, submissions
+from slurmddp.slurm.hostlist import try_expand
+from slurmddp.slurm.job_info import JobInfo, JobRef
+from slurmddp.slurm.pending_reasons import explain
+from slurmddp.slurm.states import meaning_of
+from slurmddp.slurm.values import LATEST_START
 
 TIMEOUT_S: Final = 20.0
 """How long each of Slurm's programs may take."""
+MANY: Final = 100
+"""For up to `FEW` jobs all events are read, for up to this many the last 64 KiB, for more the last 1 KiB."""
+_LINES_BYTES: Final = 1024
+
+_expand: Final = cache(try_expand)
 
 Environ = Mapping[str, str]
 
@@ -37,19 +50,16 @@ def query_targets(
     targets: Sequence[Target], environ: Environ, *, timeout_s: float = TIMEOUT_S, now: float | None = None
 ) -> list[list[JobStatus]]:
     """Return what `query_jobs` returns, in a list for each target."""
-    known = {target.run: _by_job(target.records) for target in targets if target.run and not target.run.sweep}
-    read_sweep = cache(lambda run: _by_job(submissions(run)))
-
-    @cache
-    def read_submission(run: RunDir, array_id: str) -> tuple[Mapping[str, Any], Origin]:
-        record = (known.get(run) or read_sweep(run)).get(array_id, {})
-        return record, read_origin(run, record)
-
-    wanted = [list(_wanted(target, read_submission)) for target in targets]
+    wanted = _requested_jobs(targets)
     answers = Answers([job for group in wanted for job in group], environ, timeout_s)
     answers.ask()
-    histories = RunHistories(jobs=len(answers.wanted), now=time.time() if now is None else now)
-    return [[status for job in group for status in build_statuses(job, answers, histories)] for group in wanted]
+    histories = _RunHistories(jobs=len(answers.wanted), now=time.time() if now is None else now)
+
+    def statuses(job: RequestedJob) -> list[JobStatus]:
+        rows = [_from_row(job, row, answers, histories) for row in answers.rows[job]]
+        return rows or [_from_files(job, answers, histories)]
+
+    return [[status for job in group for status in statuses(job)] for group in wanted]
 
 
 def last_submission(target: Target) -> Target:
@@ -66,29 +76,141 @@ def last_submission(target: Target) -> Target:
     return target.only(jobs)
 
 
-def submission_time(target: Target) -> datetime:
-    """Return when the newest job of a target's run was submitted; the year 1 if that is not known."""
-    return last_time(target.records)
+def _requested_jobs(targets: Sequence[Target]) -> list[list[RequestedJob]]:
+    """Return the jobs of each target, with the records of their submission; those of a run are read once."""
+    known = {target.run: target.records for target in targets if target.run and not target.run.sweep}
+    read_sweep = cache(submissions)
 
+    @cache
+    def read_submission(run: RunDir, array_id: str) -> tuple[Mapping[str, Any], Origin]:
+        records: Sequence[Mapping[str, Any]] = known.get(run) or read_sweep(run)
+        record: Mapping[str, Any] = next((one for one in reversed(records) if one["job"] == array_id), {})
+        return record, read_origin(run, record)
 
-def _by_job(records: Iterable[Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
-    return {record["job"]: record for record in records}
-
-
-def _wanted(
-    target: Target, read_submission: Callable[[RunDir, str], tuple[Mapping[str, Any], Origin]]
-) -> Iterator[RequestedJob]:
-    if target.run is None:
-        yield from (RequestedJob(job_id=job_id) for job_id in target.jobs)
-        return
-    run = target.run.sweep or target.run
-    for job_id in target.jobs:
-        record, origin = read_submission(run, JobRef.parse(job_id).array_id)
-        yield RequestedJob(
+    def request(run: RunDir | None, job_id: str) -> RequestedJob:
+        if run is None:
+            return RequestedJob(job_id=job_id)
+        record, origin = read_submission(run.sweep or run, JobRef.parse(job_id).array_id)
+        return RequestedJob(
             job_id=job_id,
-            run=target.run,
+            run=run,
             submitted=parse_time(record.get("time")),
             sha256=str(record.get("sha256") or ""),
             name=origin.name,
             elsewhere=origin.elsewhere,
         )
+
+    return [[request(target.run, job_id) for job_id in target.jobs] for target in targets]
+
+
+@dataclass
+class _RunHistories:
+    """The runs' events; each file is read once."""
+
+    jobs: int
+    """For how many jobs they are wanted, which decides how much is read."""
+    now: float
+    _read: dict[RunDir, History] = field(default_factory=dict)
+
+    def read_job(self, run: RunDir, job_id: str, slurm: JobInfo | None, *, silent: bool) -> Job:
+        """Return what happened to a job of a run."""
+        if run not in self._read:
+            few, some = self.jobs <= FEW, self.jobs <= MANY
+            self._read[run] = read_outline(run) if few else read_newest(run, size=TAIL_BYTES if some else _LINES_BYTES)
+        return read_job(run, job_id, slurm, silent=silent, history=self._read[run])
+
+    def read_progress(self, run: RunDir, job: Job) -> Progress:
+        """Return how far a job is; of few jobs, also where their trackers show them."""
+        progress = read_progress(run, job, now=self.now)
+        if self.jobs > FEW:
+            return progress
+        return replace(progress, trackers=find_tracker_links(run, job.job_id), damage=self._read[run].damage)
+
+
+def _from_row(job: RequestedJob, row: JobInfo, answers: Answers, histories: _RunHistories) -> JobStatus:
+    job_id = job.job_id if job.ref.is_task and row.ref.is_task_list else row.job_id
+    cancelled_in_queue = row.state == "CANCELLED" and not row.nodes
+    is_queued = row.phase == "queued"
+    is_soon = row.started and row.started.timestamp() - histories.now < LATEST_START.total_seconds()
+    status = JobStatus(
+        job_id=job_id,
+        run=job.run,
+        name=job.run.path.name if job.run else row.name,
+        outcome=judge_by_slurm(row),
+        reason="" if cancelled_in_queue else row.reason,
+        expected_start=row.started if is_queued and is_soon else None,  # later it is a guess
+        submitted=job.submitted or row.submitted,  # Slurm's own time is that of the last requeue
+        started=None if is_queued or cancelled_in_queue else row.started,
+        ended=row.ended if row.has_ended else None,
+        elapsed_s=row.elapsed_s,
+        limit_s=row.limit_s,
+        nodes=_expand(row.nodes) or (row.nodes,) if row.nodes else (),
+        partition=row.partition,
+        restarts=row.restarts,
+        source=row.source,
+        slurm=row,
+        silence=answers.queue.silence,
+    )
+    if job.run is None:
+        return replace(status, meaning=_meaning(status, row))
+    facts = histories.read_job(job.run, job_id, row, silent=False)
+    if facts.outcome.needs_exit_status:
+        row = answers.add_exit_status(row)
+        facts = histories.read_job(job.run, job_id, row, silent=False)
+    status = replace(status, slurm=row, outcome=facts.outcome, progress=histories.read_progress(job.run, facts))
+    age_s = 0.0
+    if status.silence and not status.outcome.final:
+        last = last_seen(job.run, facts)
+        age_s = max(0.0, histories.now - last) if last else 0.0
+    return replace(status, meaning=_meaning(status, row), age_s=age_s)
+
+
+def _from_files(job: RequestedJob, answers: Answers, histories: _RunHistories) -> JobStatus:
+    silence = "" if job.ref.is_local else answers.queue.silence
+    name = job.run.path.name if job.run else ""
+    unknown = JobStatus(job_id=job.job_id, run=job.run, name=name, outcome=Outcome(kind=Kind.UNKNOWN), silence=silence)
+    if job.run is None:
+        return replace(unknown, meaning=silence or "Slurm knows no such job, and no run here has it")
+    facts = histories.read_job(job.run, job.job_id, None, silent=bool(silence))
+    outcome, seen = facts.outcome, last_seen(job.run, facts)
+    runs = job.ref.is_local and outcome.kind is Kind.RUNNING
+    began = last_start(facts) if runs or outcome.final else None
+    meaning = outcome.reason
+    if outcome.kind is Kind.UNKNOWN and not job.ref.is_local:
+        meaning = silence or _unknown_reason(job, answers.names.get(job.ref.array_id, ""))
+    return replace(
+        unknown,
+        outcome=outcome,
+        submitted=job.submitted,
+        started=_local_time(began),
+        ended=_local_time(seen) if outcome.final else None,
+        elapsed_s=int((histories.now if runs else seen or 0) - began) if began else None,
+        meaning="" if outcome.kind is Kind.DONE else meaning,
+        age_s=max(0.0, histories.now - seen) if seen else 0.0,
+        progress=histories.read_progress(job.run, facts),
+    )
+
+
+def _local_time(time: float | None) -> datetime | None:
+    return datetime.fromtimestamp(time).astimezone() if time else None
+
+
+def _unknown_reason(job: RequestedJob, other: str) -> str:
+    if job.elsewhere:
+        return f"the job is that of {job.elsewhere}; this folder is a copy of it, or came from another file system"
+    if other:
+        return f"Slurm's job of this number is named {other}, not {job.name}: it is another one"
+    return "Slurm no longer knows it, and its files do not tell how it ended"
+
+
+def _meaning(status: JobStatus, row: JobInfo) -> str:
+    """Return why a job waits, what it does, or why it ended, in words."""
+    if status.outcome.final:
+        return status.outcome.reason
+    if row.preempted and row.state == "RUNNING":
+        return "it is being preempted: it has its grace time to save in"
+    stands = meaning_of(row.state, status.job_id)
+    if stands or status.phase != "queued":
+        return stands
+    why = explain(status.reason, status.job_id)
+    return "; ".join(part for part in (why.meaning, why.advice) if part)

@@ -1,5 +1,6 @@
-"""Reads how far a job is from what happened in its run. Slurm is not asked."""
+"""Reads how far a job is, and where experiment trackers show it, from its run's files. Slurm is not asked."""
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
@@ -8,13 +9,25 @@ from slurmddp.monitoring.status.job_status import Progress
 from slurmddp.outcome import Kind
 from slurmddp.runs.checkpoints import newest_checkpoint, newest_program_checkpoint
 from slurmddp.runs.facts import Job
+from slurmddp.runs.files import open_or_empty
 from slurmddp.runs.history import Event, number
 from slurmddp.runs.layout import MANIFEST, RunDir
+from slurmddp.text import clean_line, mask_secrets
 
 _PACE: Final = 20
 """The pace is computed from so many records."""
 _LONGEST_S: Final = 1e10
 """Three centuries: a training with so many steps has no end."""
+_READ_BYTES: Final = 2**18
+"""From the beginning of an attempt's output; trackers print their lines when they start."""
+_OFFLINE: Final = "wandb, offline"
+_LINES: Final = {
+    "wandb": re.compile(r"^wandb: .*View run\b.* at:? (https?://\S+)", re.MULTILINE),
+    _OFFLINE: re.compile(r"^wandb: Run data is saved locally in (\S+/offline-run-)\S+(-\w+)$", re.MULTILINE),
+    "MLflow": re.compile(r"^(?!wandb)\S+ View run .* at: (https?://\S+)", re.MULTILINE),
+    "Comet": re.compile(r"^COMET \w+: Experiment is live on \S+ (https?://\S+)", re.MULTILINE),
+}
+"""What wandb 0.31, MLflow 3.17 (at a run's end) and comet_ml 3 print."""
 
 
 def read_progress(run: RunDir, job: Job, *, now: float) -> Progress:
@@ -25,9 +38,11 @@ def read_progress(run: RunDir, job: Job, *, now: float) -> Progress:
     started = own.last("attempt_start")
     pattern = started.text("checkpoints") if started else ""
     program_checkpoint = newest_program_checkpoint(pattern) if pattern else None
-    step, age_s = _newest_step(run, now)
-    if program_checkpoint:
-        step, age_s = None, max(0.0, now - program_checkpoint.saved_at)
+    step, saved_at = None, program_checkpoint.saved_at if program_checkpoint else None
+    with suppress(OSError):
+        if saved_at is None and (newest := newest_checkpoint(run)):
+            saved_at = (newest / MANIFEST).stat().st_mtime
+            step = int(newest.name.partition("-")[2])
     runs = job.outcome.kind is Kind.RUNNING
     return Progress(
         attempt=attempt.name if attempt else "",
@@ -38,7 +53,7 @@ def read_progress(run: RunDir, job: Job, *, now: float) -> Progress:
         left_s=left_s(attempt.events.all("metrics"), now) if attempt and runs else None,
         checkpoint_step=step,
         checkpoint_path=program_checkpoint.path if program_checkpoint else "",
-        checkpoint_age_s=age_s,
+        checkpoint_age_s=None if saved_at is None else max(0.0, now - saved_at),
         restarts=job.restarts,
         requeues=job.requeues,
     )
@@ -61,14 +76,6 @@ def left_s(metrics: Sequence[Event], now: float) -> float | None:
     return max(0.0, rest_s) if rest_s < _LONGEST_S else None
 
 
-def _newest_step(run: RunDir, now: float) -> tuple[int | None, float | None]:
-    """Return the step of the run's newest checkpoint and its age in seconds; None for both without one."""
-    with suppress(OSError):
-        if newest := newest_checkpoint(run):
-            return int(newest.name.partition("-")[2]), max(0.0, now - (newest / MANIFEST).stat().st_mtime)
-    return None, None
-
-
 def last_seen(run: RunDir, job: Job) -> float | None:
     """Return the time of a job's last event or last line of its log, in seconds since 1970."""
     times = [event.time for event in job.history.events[-1:]]
@@ -88,3 +95,17 @@ def metric(event: Event | None, name: str) -> float | None:
     """Return a number that the program logged; None without one."""
     values = event.fields.get("values") if event else None
     return number(values.get(name)) if isinstance(values, dict) else None
+
+
+def find_tracker_links(run: RunDir, job_id: str) -> tuple[str, ...]:
+    """Return, for each tracker of the job's newest attempt with output: its name, and an address or what to type."""
+    for attempt in reversed(run.attempts(job_id)):
+        with open_or_empty(run.rank_log(job_id, attempt, 0)) as log:
+            text = "\n".join(map(clean_line, log.read(_READ_BYTES).splitlines()))
+        found = {name: line.search(text) for name, line in _LINES.items()}
+        links = {name: str(mask_secrets(match[1])) for name, match in found.items() if match}
+        if offline := found[_OFFLINE]:  # files of several attempts of one run
+            links[_OFFLINE] = f"`wandb sync --yes {offline[1]}*{offline[2]}` uploads it"
+        if links:
+            return tuple(f"{name}: {link}" for name, link in links.items())
+    return ()

@@ -1,21 +1,50 @@
-"""Asks Slurm for some jobs: squeue, then sacct for those it does not know, then scontrol for a few. No files."""
+"""Asks Slurm for some jobs: squeue, then sacct for those it does not know, then scontrol for a few. No files.
 
+A cluster that was set up again gives the same job numbers again. A row is the run's job when it has the name of the
+run and was not submitted earlier. A requeued job has a later time of submission (22.05); so has another job of the
+same number and name, and only its script shows the difference.
+"""
+
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from datetime import datetime, timedelta
+from functools import cache, cached_property
+from itertools import chain
+from pathlib import Path
 from typing import Final
 
-from slurmddp.monitoring.status import job_identity
-from slurmddp.monitoring.status.job_identity import RequestedJob
+from slurmddp.runs.layout import RunDir
 from slurmddp.slurm import queries
-from slurmddp.slurm.job_info import JobInfo, Listing
+from slurmddp.slurm.job_info import JobInfo, JobRef, Listing
 
 FEW: Final = 8
 """Up to so many jobs, or running jobs among many, scontrol is asked for details."""
-
 _MAX_SCRIPT_CHECKS: Final = 20
 """The scripts of up to so many jobs are compared, with one question for each."""
+SLACK: Final = timedelta(minutes=5)
+"""The clocks of this machine and of the controller may differ by so much."""
+_RANGE: Final = re.compile(r"(\d+)(?:-(\d+)(?::([1-9]\d*))?)?", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestedJob:
+    """A job whose status is wanted, with the record of its submission; empty for a job of no run."""
+
+    job_id: str
+    run: RunDir | None = None
+    submitted: datetime | None = None
+    sha256: str = ""
+    name: str = ""
+    """The job's name in Slurm: that of the run's folder at the submission."""
+    elsewhere: Path | None = None
+    """The original folder that the job belongs to, when the run's folder is a copy."""
+
+    @cached_property
+    def ref(self) -> JobRef:
+        """The parts of its id."""
+        return JobRef.parse(self.job_id)
 
 
 @dataclass
@@ -40,8 +69,7 @@ class Answers:
         self.queue = queries.queue(ids, self.environ, timeout_s=self.timeout_s)
         self._add_rows(asked, self.queue.jobs)
         self._drop_other_jobs()
-        if missing := [job for job in asked if self._is_incomplete(job)]:
-            self._add_rows(missing, self._accounting(missing))
+        self._ask_accounting(asked)
         running = [job for job in asked if any(row.state == "RUNNING" for row in self.rows[job])]
         detailed = asked if len(asked) <= FEW else running  # only scontrol shows that one is being preempted
         if len(detailed) <= FEW and not self.queue.silence:
@@ -52,26 +80,29 @@ class Answers:
         """The names of the jobs that squeue knows, by number."""
         return {row.number: row.name for row in self.queue.jobs}
 
+    def add_exit_status(self, row: JobInfo) -> JobInfo:
+        """Return a row with the exit status, if the controller answers."""
+        return row if self.queue.silence else queries.add_exit_status(row, self.environ, timeout_s=self.timeout_s)
+
     def _add_rows(self, wanted: Iterable[RequestedJob], rows: Iterable[JobInfo]) -> None:
-        nearest = job_identity.RowIndex(rows)
+        """Add the rows that can be true: a job that the controller does not know has ended, also if sacct lags."""
+        nearest = RowIndex(rows)
         for job in wanted:
             known = self.rows.setdefault(job, [])
-            found = self._own_rows(job, nearest.rows_of(job))
             ids = {row.job_id for row in known}
-            more = [row for row in found if row.job_id not in ids and self._is_possible(row)]
-            self.rows[job] = job_identity.newest_rows([*known, *more])
+            for row in self._own_rows(job, nearest.rows_of(job)):
+                may_be = row.source == "squeue" or self.queue.silence or row.has_ended
+                if may_be and row.job_id not in ids:
+                    known.append(row)
+            self.rows[job] = newest_rows(known)
 
     def _own_rows(self, job: RequestedJob, rows: Iterable[JobInfo]) -> list[JobInfo]:
-        found = job_identity.newest_rows(job_identity.matching_rows(job, rows))
-        return [row for row in found if not (job in self.reused_numbers and job_identity.is_doubtful(job, row))]
-
-    def _is_possible(self, row: JobInfo) -> bool:
-        """Return whether a row can be true: a job that the controller does not know has ended, also if sacct lags."""
-        return row.source == "squeue" or bool(self.queue.silence) or row.has_ended
+        found = newest_rows(matching_rows(job, rows))
+        return [row for row in found if not (job in self.reused_numbers and is_doubtful(job, row))]
 
     def _drop_other_jobs(self) -> None:
         """Remove the rows of jobs that have a run's number and name, but another script."""
-        doubts = [job for job in self.wanted for row in self.rows[job] if job_identity.is_doubtful(job, row)]
+        doubts = [job for job in self.wanted for row in self.rows[job] if is_doubtful(job, row)]
         deadline = time.monotonic() + self.timeout_s
         for job in list(dict.fromkeys(doubts))[:_MAX_SCRIPT_CHECKS]:
             left_s = max(0.0, deadline - time.monotonic())
@@ -79,19 +110,19 @@ class Answers:
                 self.reused_numbers.add(job)
                 self.rows[job] = []
 
-    def _is_incomplete(self, job: RequestedJob) -> bool:
-        """Return whether sacct may know more: a job that squeue does not know, or ended tasks of an array."""
-        rows = self.rows[job]
-        return not rows or (rows[0].ref.suffix.startswith("_") and not job.ref.is_task)
-
-    def add_exit_status(self, row: JobInfo) -> JobInfo:
-        """Return a row with the exit status, if the controller answers."""
-        return row if self.queue.silence else queries.add_exit_status(row, self.environ, timeout_s=self.timeout_s)
-
-    def _accounting(self, missing: Sequence[RequestedJob]) -> tuple[JobInfo, ...]:
-        since = job_identity.earliest_submission(job.submitted for job in missing)
+    def _ask_accounting(self, asked: Sequence[RequestedJob]) -> None:
+        """Ask sacct for jobs that squeue does not know, and for arrays, of which it may know more ended tasks."""
+        missing = []
+        for job in asked:
+            rows = self.rows[job]
+            if not rows or (rows[0].ref.suffix.startswith("_") and not job.ref.is_task):
+                missing.append(job)
+        if not missing:
+            return
+        times = [job.submitted for job in missing]
+        since = None if None in times else min(filter(None, times)) - SLACK
         ids = list(dict.fromkeys(job.ref.array_id for job in missing))
-        return queries.accounting(ids, since, self.environ, timeout_s=self.timeout_s).jobs
+        self._add_rows(missing, queries.accounting(ids, since, self.environ, timeout_s=self.timeout_s).jobs)
 
     def _add_details(self, wanted: Iterable[RequestedJob]) -> None:
         """Add what only scontrol knows; for a job that squeue and sacct do not know, add the whole row."""
@@ -103,9 +134,78 @@ class Answers:
             if answer.silence:
                 return
             shown = {row.job_id: row for row in self._own_rows(job, answer.jobs)}
-            detailed = [_with_details(row, shown.get(row.job_id)) for row in rows]
-            self.rows[job] = detailed or list(shown.values())
+            for number, row in enumerate(rows):
+                if more := shown.get(row.job_id):
+                    rows[number] = row._replace(
+                        exit_status=more.exit_status, restarts=more.restarts, preempted=more.preempted
+                    )
+            self.rows[job] = rows or list(shown.values())
 
 
-def _with_details(row: JobInfo, more: JobInfo | None) -> JobInfo:
-    return row._replace(exit_status=more.exit_status, restarts=more.restarts, preempted=more.preempted) if more else row
+def matching_rows(wanted: RequestedJob, rows: Iterable[JobInfo]) -> list[JobInfo]:
+    """Return the rows that can be the job or its tasks, in their order; none for a job of another folder.
+
+    Of a run they end at the first row with another name; a row without a name is from sacct, which may lag.
+    """
+    own: list[JobInfo] = []
+    for row in () if wanted.elsewhere else rows:
+        is_earlier = row.submitted and wanted.submitted and row.submitted < wanted.submitted - SLACK
+        if is_earlier or not _covers(row, wanted):
+            continue
+        if wanted.run and row.name not in ("", wanted.name):
+            break
+        own.append(row)
+    return own
+
+
+def is_doubtful(wanted: RequestedJob, row: JobInfo) -> bool:
+    """Return whether only the script can tell: the row was submitted later, by requeueing or as another job."""
+    late = row.submitted and wanted.submitted and row.submitted > wanted.submitted + SLACK
+    return bool(late and wanted.sha256)
+
+
+def newest_rows(rows: Sequence[JobInfo]) -> list[JobInfo]:
+    """Return the last row of each job or task; a row of waiting tasks is left out when each task has its own."""
+    newest = {row.job_id: row for row in rows}
+    own = {job_id for job_id, row in newest.items() if not row.ref.is_task_list}
+    for row in [row for row in newest.values() if row.ref.is_task_list]:
+        waiting = task_indices(row.job_id)
+        if waiting and own.issuperset(f"{row.number}_{task}" for task in waiting):
+            del newest[row.job_id]
+    return list(newest.values())
+
+
+class RowIndex:
+    """Slurm's rows by job and by task: thousands of tasks are looked up one by one."""
+
+    def __init__(self, rows: Iterable[JobInfo]) -> None:
+        self._rows: dict[str, list[JobInfo]] = {}
+        for row in rows:
+            for key in {row.number, f"{row.number}_[" if row.ref.is_task_list else row.job_id}:
+                self._rows.setdefault(key, []).append(row)
+
+    def rows_of(self, wanted: RequestedJob) -> Sequence[JobInfo]:
+        """Return the rows of a job; for a task its own row, else that of the tasks that wait together."""
+        if wanted.ref.is_task:
+            return self._rows.get(wanted.job_id, ()) or self._rows.get(f"{wanted.ref.array_id}_[", ())
+        return self._rows.get(wanted.ref.array_id, ())
+
+
+@cache
+def task_indices(job_id: str) -> frozenset[int] | None:
+    """Return the task indices of `17_[1-3,7%2]`; None where Slurm has shortened the list."""
+    inside = re.search(r"\[(.*?)(?:%\d+)?\]$", job_id)
+    parts = [_RANGE.fullmatch(part) for part in inside[1].split(",")] if inside else [None]
+    if not all(parts):
+        return None
+    ranges = (range(int(part[1]), int(part[2] or part[1]) + 1, int(part[3] or 1)) for part in parts if part)
+    return frozenset(chain.from_iterable(ranges))
+
+
+def _covers(row: JobInfo, wanted: RequestedJob) -> bool:
+    if row.number != wanted.ref.array_id:
+        return False
+    if not wanted.ref.is_task or row.job_id == wanted.job_id:
+        return True
+    waiting = task_indices(row.job_id) if row.ref.is_task_list else frozenset[int]()
+    return waiting is None or wanted.ref.task_index in waiting

@@ -12,7 +12,7 @@ import pytest
 from textual import events
 
 from slurmddp.cli.watch import app as app_module
-from slurmddp.cli.watch import poller, run_files
+from slurmddp.cli.watch import sources
 from slurmddp.cli.watch.app import WatchApp
 from slurmddp.errors import ClusterError
 from slurmddp.monitoring.status import JobStatus
@@ -29,7 +29,7 @@ def clock(monkeypatch):
     """It stays noon."""
     noon = SimpleNamespace(time=lambda: NOW, strftime=lambda _: "12:00:00")
     monkeypatch.setattr(app_module, "time", noon)
-    monkeypatch.setattr(run_files, "time", noon)
+    monkeypatch.setattr(sources, "time", noon)
     monkeypatch.setattr(app_module, "READ_S", 0.2)
     monkeypatch.setattr(app_module, "_MESSAGE_S", 600.0)  # a busy machine may look late
     monkeypatch.setenv("TZ", "UTC")
@@ -73,7 +73,7 @@ def slurm(run, monkeypatch):
     def answer(*_):
         if made.error:
             raise made.error
-        return poller.Answer(made.jobs, NOW)
+        return sources.Answer(made.jobs, NOW)
 
     def change_job(verb, job, _environ, notice):
         made.requests.append(f"{verb} {job.job_id}")
@@ -82,8 +82,8 @@ def slurm(run, monkeypatch):
             raise made.error
         return f"{verb} of {job.job_id} is done"
 
-    monkeypatch.setattr(poller, "query", answer)
-    monkeypatch.setattr(poller, "change_job", change_job)
+    monkeypatch.setattr(sources, "query", answer)
+    monkeypatch.setattr(sources, "change_job", change_job)
     return made
 
 
@@ -252,24 +252,24 @@ def test_hostile_text_is_shown_as_it_is_and_never_interpreted(slurm, run):
 
 
 def test_the_output_is_searched_from_its_end(run):
-    run.rank_log("17", "1.0", 0).write_text("".join(f"Epoch {at}: [loss]\n" for at in range(200)))
+    run.rank_log("17", "1.0", 0).write_text("".join(f"E{at}: [loss]\n" for at in range(200)))
 
     async def scenario(screen):
-        await screen.until("Epoch 199:")
-        await screen.press("slash", *"epoch 12", "left", "right", "enter")
-        await screen.until("Epoch 129:", gone=["Epoch 199:"])
+        await screen.until("E199:")
+        await screen.press("slash", *"e12", "left", "right", "enter")
+        await screen.until("E129:", gone=["E199:"])
         await screen.press("n")
-        await screen.until("Epoch 128:")
+        await screen.until("E128:")
         await screen.press("N", "N")
-        await screen.until("Epoch 129:", "no other line has the text")
-        await screen.press("slash", *"[LOSS]", "enter")
-        await screen.until("Epoch 199:")
-        await screen.press("slash", *"nix", "enter", "slash", "x", "escape")
-        await screen.until("no line of the output has nix")
+        await screen.until("E129:", "no other line has the text")
+        await screen.press("slash", *"[L", "enter")
+        await screen.until("E199:")
+        await screen.press("slash", "?", "enter", "slash", "x", "escape")
+        await screen.until("no line of the output has ?")
         await screen.press("question_mark")
         await screen.until("search the output; n: match before, N: after")
 
-    play(scenario)
+    play(scenario, (80, 15))  # each key in a box draws all that is behind it
 
 
 @pytest.mark.parametrize(

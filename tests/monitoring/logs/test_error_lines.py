@@ -21,9 +21,8 @@ def chosen(*lines):
     return [line.text.decode().rstrip() for line in lines if errors.is_one(line.source.path, line.text)]
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.key)
-def test_the_texts_of_known_failures_are_errors(rule):
-    assert chosen(line(rule.example.splitlines()[0]))
+def test_the_texts_of_known_failures_are_errors():
+    assert [rule.key for rule in RULES if not chosen(line(rule.example.splitlines()[0]))] == []
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A run's own files tell how far it is."""
+"""A run's own files tell how far it is; where trackers show it is in what they print."""
 
 import os
 
@@ -38,22 +38,17 @@ def test_how_far_a_job_is(run):
 
 
 @pytest.mark.parametrize(
-    "lines", [[metrics(10, 10)], [metrics(10, 10), metrics(11, 10)], [metrics(9, 9), {**metrics(10, 10), "total": 0}]]
+    "lines",
+    [
+        [metrics(10, 10)],
+        [metrics(10, 10), metrics(11, 10)],
+        [metrics(9, 9), {**metrics(10, 10), "total": 0}],
+        *([metrics(10, 10), metrics(10, 11)], [metrics(99, 10), metrics(98, 11)]),
+        *([{**metrics(time, time), "total": total} for time in (10, 20)] for total in (2**63 - 1, 1e300)),
+    ],
 )
-def test_no_time_is_told_without_a_pace(run, lines):
+def test_no_time_is_told_without_a_pace_by_clocks_that_go_back_and_for_a_training_for_ever(run, lines):
     write(run, *lines)
-    assert progress(run).left_s is None
-
-
-@pytest.mark.parametrize("lines", [[metrics(10, 10), metrics(10, 11)], [metrics(99, 10), metrics(98, 11)]])
-def test_clocks_that_stand_or_go_back_tell_no_pace(run, lines):
-    write(run, *lines)
-    assert progress(run).left_s is None
-
-
-@pytest.mark.parametrize("total", [2**63 - 1, 1e300])
-def test_a_training_for_ever_has_no_end_to_tell(run, total):
-    write(run, *({**metrics(time, time), "total": total} for time in (10, 20)))
     assert progress(run).left_s is None
 
 
@@ -62,16 +57,13 @@ def test_values_of_another_kind_are_no_numbers(run):
     assert (progress(run).step, progress(run).total, progress(run).loss) == (0, None, None)
 
 
-def test_the_newest_whole_checkpoint_counts(run):
+def test_the_newest_whole_checkpoint_counts_and_one_of_the_program_itself(run):
+    own = run.path / "own.pt"
     for step in (10, 20, 30):
         (run.checkpoints / f"step-{step:09d}").mkdir(parents=True)
     (run.checkpoints / "step-000000020" / "manifest.json").touch()
     write(run)
     assert progress(run).checkpoint_step == 20
-
-
-def test_a_checkpoint_of_the_program_itself_counts(run):
-    own = run.path / "own.pt"
     write(run, event("attempt_start", 1, nodes="n1", log_offset=0, checkpoints=f"{run.path}/*.pt"))
     assert progress(run).checkpoint_path == ""
     own.touch()
@@ -99,3 +91,39 @@ def test_restarts_and_requeues_have_their_reasons(run):
 def test_a_job_without_any_file_was_never_seen(tmp_path):
     nothing = RunDir(tmp_path / "none")
     assert run_progress.last_seen(nothing, facts.read_job(nothing, "7")) is None
+
+
+OFFLINE = """\
+wandb: Tracking run with wandb version 0.31.0
+wandb: Run data is saved locally in /data/wandb/offline-run-20261123_160457-abc123
+"""
+
+
+@pytest.mark.parametrize(
+    ("printed", "links"),
+    [
+        ("wandb: \x1b[33mView run at\x1b[0m https://wandb.ai/a/p/runs/1\r\n", ["wandb: https://wandb.ai/a/p/runs/1"]),
+        ("wandb: \N{ROCKET} View run sun-1 at: \x1b[34mhttps://w.ai/1\x1b[0m\n", ["wandb: https://w.ai/1"]),
+        (OFFLINE, ["wandb, offline: `wandb sync --yes /data/wandb/offline-run-*-abc123` uploads it"]),
+        (
+            "\N{RUNNER} View run sly at: http://me:secret@host:5000/#/runs/2\n",
+            ["MLflow: http://me:***@host:5000/#/runs/2"],
+        ),
+        (
+            "COMET INFO: Experiment is live on comet.com https://www.comet.com/a/b/1\nwandb: View run x at: http://w/2\n",
+            ["wandb: http://w/2", "Comet: https://www.comet.com/a/b/1"],
+        ),
+        ("View run of the mill at: noon\n", []),
+    ],
+)
+def test_the_addresses_are_those_that_trackers_print(printed, links, tmp_path):
+    run = RunDir(tmp_path)
+    for attempt, text in [("0.0", "wandb: View run at https://old\n"), ("1.0", printed), ("2.0", "starting\n")]:
+        log = run.rank_log("7", attempt, 0)
+        log.parent.mkdir(parents=True)
+        log.write_text(text)
+    assert run_progress.find_tracker_links(run, "7") == (tuple(links) or ("wandb: https://old",))
+
+
+def test_a_job_without_output_has_none(tmp_path):
+    assert run_progress.find_tracker_links(RunDir(tmp_path), "7") == ()

@@ -1,13 +1,12 @@
 """The progress bar on a terminal, and unchanged output without one."""
 
 import io
-import os
-import pty
 import re
-import subprocess
 import sys
 
-from slurmddp.cli.progress_bar import draw_progress, show_progress
+from command_line import on_a_terminal
+
+from slurmddp.cli.run import draw_progress, show_progress
 from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir
 
@@ -33,40 +32,32 @@ def test_without_a_terminal_lines_are_unchanged(tmp_path):
     assert errors.buffer.getvalue() == b""
 
 
-PROGRAM = """
-import os, sys, time
-import slurmddp
-with slurmddp.init("cpu") as ddp:
-    import torch
-    run = slurmddp.Checkpointer(model=torch.nn.Linear(2, 2))
-    for step in run.steps(4):
-        run.log(loss=0.5, samples_per_s=1234.0)
-        print(f"line {step}")
-        time.sleep(0.6)
+RUN = """
+import sys, time
+from slurmddp.cli import run_command_line
+from slurmddp.runs.files import append_record
+from slurmddp.submission import run_local
+
+def perform(plan, show):
+    plan.run.create()
+    for step in range(4):
+        values = {"loss": 0.5, "samples_per_s": 1234.0}
+        head = {"event": "metrics", "job": plan.job_id, "step": step, "total": 4, "time": float(step)}
+        append_record(plan.run.events, {**head, "values": values})
+        show(f"line {step}\\n".encode())
+        time.sleep(0.3)
+    return 0
+
+run_local.perform = perform
+sys.exit(run_command_line(["run", "train.py"]))
 """
-
-
-def on_a_terminal(*command: str, cwd, **environ: str) -> tuple[int, str]:
-    """Run a command on a terminal; return its exit status and its output."""
-    here, there = pty.openpty()
-    with subprocess.Popen(
-        command, cwd=cwd, stdin=there, stdout=there, stderr=there, env={**os.environ, "TERM": "xterm", **environ}
-    ) as process:
-        os.close(there)
-        seen = b""
-        try:
-            while block := os.read(here, 65536):
-                seen += block
-        except OSError:  # how a terminal says that nobody is left who writes
-            pass
-    os.close(here)
-    return process.returncode, seen.decode()
+"""`slurmddp run` with a stand-in for the ranks."""
 
 
 def test_on_a_terminal_lines_are_above_a_bar_that_is_erased(tmp_path):
-    (tmp_path / "train.py").write_text(PROGRAM)
-    format_metrics = (sys.executable, "-m", "slurmddp", "run", "train.py")
-    status, seen = on_a_terminal(*format_metrics, cwd=tmp_path, NO_COLOR="1", OMP_NUM_THREADS="1", COLUMNS="100")
+    (tmp_path / "train.py").touch()
+    status, seen = on_a_terminal(sys.executable, "-c", RUN, cwd=tmp_path, NO_COLOR="1", COLUMNS="100")
+    seen = seen.decode()
     assert status == 0, seen
     assert re.findall(r"line \d", seen) == [f"line {step}" for step in range(4)]
     drawn = re.findall(r"step (\d)/4 [^\r\n]*loss 0.5 [^\r\n]*1234 samples/s", seen)

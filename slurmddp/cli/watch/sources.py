@@ -1,26 +1,75 @@
-"""What the files of a run say while it goes on: progress, curves, events, output. Slurm is not asked."""
+"""What the screen shows: Slurm's answers, and what the files of a run say while it goes on. No terminal."""
 
+import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeVar
 
-from slurmddp.cli.watch.curves import Point
+from slurmddp.background import run_in_background
 from slurmddp.errors import UsageError
+from slurmddp.monitoring import status
 from slurmddp.monitoring.logs.merge import Selection, lines
 from slurmddp.monitoring.status import JobStatus, Progress
 from slurmddp.monitoring.status.run_progress import metric, read_progress
+from slurmddp.outcome import Phase
+from slurmddp.runs import lookup
 from slurmddp.runs.facts import read_job
 from slurmddp.runs.history import Event, History, parse_events
-from slurmddp.runs.layout import RunDir
 from slurmddp.runs.log_tail import GrowingFile, file_size
+from slurmddp.submission import cancel, requeue
 from slurmddp.text import clean_line
 
+POLL_S: Final = 10.0
+"""Seconds between two questions; sites throttle users who ask the controller more often."""
+_ORDER: Final[Mapping[Phase, int]] = {"running": 0, "queued": 1, "unknown": 2}
 _OUTPUT_LINES: Final = 2000
 """So many of the last lines of output can be read and searched."""
 _TAIL_BYTES: Final = 2**24
 """Of longer files of events only this many bytes at the end are read, some 80,000 records."""
+
+Environ = Mapping[str, str]
+Verb = Literal["cancel", "requeue"]
+Result = TypeVar("Result")
+Point = tuple[float, float]
+"""A step and its value."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer of Slurm."""
+
+    jobs: tuple[JobStatus, ...]
+    time: float
+    """In seconds since 1970."""
+
+
+async def run_in_thread(work: Callable[[], Result]) -> Result:
+    """Return the result of `work`, done in a daemon thread: unlike Textual's threads, it does not delay the exit."""
+    return await asyncio.shield(asyncio.wrap_future(run_in_background(work)))
+
+
+def query(words: Sequence[str], runs_dir: str, environ: Environ) -> Answer:
+    """Ask Slurm for the jobs that the words name: running before pending before ended jobs, the newest first."""
+    runs = [status.last_submission(target) for target in lookup.find(words, runs_dir)]
+    targets = [setting for run in runs for setting in lookup.settings(run)]
+    jobs = {job.job_id: job for job in sorted(status.query_jobs(targets, environ), key=_sort_key)}
+    return Answer(tuple(jobs.values()), time.time())
+
+
+def change_job(verb: Verb, job: JobStatus, environ: Environ, notice: Callable[[str], None]) -> str:
+    """Cancel or requeue a job, and return what was done; `notice` gets what it waits for."""
+    if verb == "cancel":
+        cancel.cancel([job], environ, notice)
+        return f"job {job.job_id} is cancelled"
+    requeue.requeue(job.job_id, exclude=(), environ=environ, notice=notice)
+    return f"job {job.job_id} is requeued"
+
+
+def _sort_key(job: JobStatus) -> tuple[int, float]:
+    moment = job.ended or job.started or job.submitted
+    return _ORDER.get(job.phase, 3), -moment.timestamp() if moment else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +97,7 @@ class RunReader:
             return RunView()
         try:
             events = self._read_events(job.run.events)
+            wanted = Selection(run=job.run, job_id=job.job_id, ranks=frozenset({rank}), hosts=False)
             facts = read_job(
                 job.run, job.job_id, job.slurm, silent=not job.outcome.final, history=History(tuple(events))
             )
@@ -56,7 +106,7 @@ class RunReader:
                 loss=_curve(events, "loss"),
                 rate=_curve(events, "samples_per_s"),
                 events=tuple(event for event in facts.history.events if event.kind != "metrics"),
-                output=_read_output(job.run, job.job_id, rank),
+                output=tuple(clean_line(line.text).expandtabs() for line in lines(wanted, _OUTPUT_LINES)),
             )
         except (OSError, UsageError) as error:
             return RunView(progress=job.progress, output=(str(error),))
@@ -83,8 +133,3 @@ def _curve(events: Iterable[Event], name: str) -> tuple[Point, ...]:
                 points.pop()
             points.append((step, value))
     return tuple(points)
-
-
-def _read_output(run: RunDir, job_id: str, rank: int) -> tuple[str, ...]:
-    wanted = Selection(run=run, job_id=job_id, ranks=frozenset({rank}), hosts=False)
-    return tuple(clean_line(line.text).expandtabs() for line in lines(wanted, _OUTPUT_LINES))

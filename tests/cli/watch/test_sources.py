@@ -4,8 +4,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from slurmddp.cli.watch import run_files
-from slurmddp.cli.watch.run_files import RunReader
+from slurmddp.cli.watch import sources
+from slurmddp.cli.watch.sources import RunReader
 from slurmddp.monitoring.status import JobStatus
 from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir
@@ -46,5 +46,5 @@ def test_new_records_are_added_and_a_new_file_replaces_the_old_one(job):
 
 def test_files_that_cannot_be_read_are_reported(job, monkeypatch):
     denied = PermissionError(13, "Permission denied", "events.jsonl")
-    monkeypatch.setattr(run_files, "file_size", Mock(side_effect=denied))
+    monkeypatch.setattr(sources, "file_size", Mock(side_effect=denied))
     assert RunReader().read(job, 0).output == ("[Errno 13] Permission denied: 'events.jsonl'",)

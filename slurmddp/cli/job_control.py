@@ -1,34 +1,68 @@
-"""`slurmddp requeue`: requeue jobs at the user's request."""
+"""`slurmddp cancel` and `slurmddp requeue`: what a user asks of jobs that run or wait."""
 
 import json
 import os
-from collections.abc import Iterator, Sequence
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any, Final
 
 import click
 
 from slurmddp.cli.completion import targets_argument
 from slurmddp.cli.job_command import print_message
-from slurmddp.cli.run_arguments import TEXT, all_option, check_targets, confirm, runs_dir_option, yes_option
+from slurmddp.cli.run_arguments import TEXT, runs_dir_option
 from slurmddp.errors import SlurmddpError, UsageError
 from slurmddp.runs import lookup
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.submission import cancel as cancelling
 from slurmddp.submission import requeue as requeuing
+from slurmddp.text import count, escape_text
+
+_MOST_LISTED: Final = 10
+
+_yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+
+
+def _all_option(text: str) -> Callable[[Any], Any]:
+    return click.option("--all", "every", is_flag=True, help=text)
+
+
+@click.command()
+@targets_argument
+@runs_dir_option
+@_all_option("Cancel all pending and running jobs of the runs in this folder.")
+@_yes_option
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def cancel(words: tuple[str, ...], runs_dir: str, *, every: bool, yes: bool, as_json: bool) -> None:
+    """Cancel jobs; stdout is the ids of the cancelled jobs. A run's name means all its pending and running jobs.
+
+    Cancelled jobs are not requeued: a job that Slurm is requeueing at this moment is cancelled again. The command
+    returns when the jobs have left their nodes.
+    """
+    check_targets(words, every=every)
+    explain = (lambda _: None) if every else (lambda line: print_message(escape_text(line)))
+    jobs = cancelling.unfinished_jobs(lookup.find(words, runs_dir), os.environ, explain)
+    if every:
+        confirm("Cancel", [f"{job.job_id} ({job.name})" for job in jobs], yes=yes)
+    if not jobs:
+        print_message("none of these jobs is pending or running; nothing was cancelled")
+    cancelled = cancelling.cancel(jobs, os.environ, print_message)
+    if as_json:
+        click.echo(json.dumps([asdict(job) for job in cancelled]))
+        return
+    for job in cancelled:
+        click.echo(job.job_id)
 
 
 @click.command()
 @targets_argument
 @click.option(
-    *("-x", "--exclude"),
-    type=TEXT,
-    multiple=True,
-    metavar="NODE",
-    help="Do not use this node from now on. Repeatable.",
+    *("-x", "--exclude"), type=TEXT, multiple=True, metavar="NODE", help="Do not use this node from now on. Repeatable."
 )
 @runs_dir_option
-@all_option("Requeue all running jobs of the runs in this folder.")
-@yes_option
+@_all_option("Requeue all running jobs of the runs in this folder.")
+@_yes_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; for several jobs a list.")
 def requeue(
     words: tuple[str, ...], exclude: tuple[str, ...], runs_dir: str, *, every: bool, yes: bool, as_json: bool
@@ -93,3 +127,24 @@ def _as_json(job: JobInfo) -> dict[str, Any]:
         "eligible": job.eligible.isoformat() if job.eligible else None,
         "exclude": job.excluded_nodes,
     }
+
+
+def check_targets(words: Sequence[str], *, every: bool) -> None:
+    """Raise UsageError unless either jobs are named or `--all` is given."""
+    if every and words:
+        raise UsageError(f"--all cannot be combined with names ({' '.join(map(escape_text, words))}); give one of them")
+    if not (every or words):
+        raise UsageError("name the runs or jobs, or give --all; `slurmddp status` lists them")
+
+
+def confirm(verb: str, jobs: Sequence[str], *, yes: bool) -> None:
+    """Ask for confirmation; raise Abort if it is refused, UsageError if there is no terminal to ask on."""
+    if yes or not jobs:
+        return
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise UsageError(f"--all selects {count(len(jobs), 'job')}, and there is no terminal to ask; add --yes")
+    for job in jobs[:_MOST_LISTED]:
+        print_message(f"  {escape_text(job)}")
+    if len(jobs) > _MOST_LISTED:
+        print_message(f"  and {len(jobs) - _MOST_LISTED} more")
+    click.confirm(f"{verb} {count(len(jobs), 'job')}?", abort=True, err=True)

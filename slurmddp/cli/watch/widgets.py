@@ -1,0 +1,184 @@
+"""The parts of the screen: a curve, lines of text that can be searched, and what covers all for a moment."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from rich.text import Text
+from textual import events
+from textual.app import ComposeResult, RenderResult
+from textual.binding import BindingType
+from textual.geometry import Size
+from textual.screen import ModalScreen
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.widgets import Input, Static
+from textual_plotext import PlotextPlot
+
+from slurmddp.cli.watch.sources import Point
+from slurmddp.report.axis import Scale
+
+KEYS: Final = """\
+↑ ↓  k j    choose a job; in the output, scroll
+← →         choose the rank whose output is shown
+l  Enter    show the output on the whole screen, and back
+/           search the output; n: match before, N: after
+End         follow the output, which stands still above its end
+Tab         go to the events, the output, the jobs
+c           cancel the chosen job, after confirmation
+r           requeue the chosen job, after confirmation
+s           ask Slurm now; it is asked every 10 s
+q  Ctrl-C   quit; jobs go on"""
+
+
+class Curve(PlotextPlot):
+    """A metric over the steps, on a logarithmic scale if its values need one. Values that are not finite are left out.
+
+    plotext gets places from 0 to 1 instead of the numbers, so that none is too large for it.
+    """
+
+    def __init__(self, title: str, colour: str, *, from_zero: bool = False) -> None:
+        super().__init__()
+        self._base = (0.0,) if from_zero else ()
+        self._title, self._colour, self._points = title, colour, tuple[Point, ...]()
+
+    def show(self, points: Sequence[Point]) -> None:
+        """Draw these points, which are in the order of their steps."""
+        finite = tuple(point for point in points if math.isfinite(point[1]))
+        values = [value for _, value in finite]
+        title = f" {values[-1]:,.4g}, {min(values):,.4g} to {max(values):,.4g}" if values else ": no number yet"
+        lost = f", {len(points) - len(finite)} not finite" if len(finite) < len(points) else ""
+        self.border_title = Text(f"{self._title}{title}{lost}")
+        if finite != self._points:
+            self._points = finite
+            self.refresh()
+
+    def render(self) -> RenderResult:
+        """Draw the points of each half of a column as their median."""
+        steps = Scale.over(step for step, _ in self._points)
+        values = Scale.over((*self._base, *(value for _, value in self._points)), may_be_log=True)
+        columns: dict[int, list[float]] = {}
+        last = 2 * max(1, self.size.width) - 1
+        for step, value in self._points:
+            columns.setdefault(round(steps.at(step) * last), []).append(values.at(value))
+        self.plt.clear_figure()
+        self.plt.plot([*columns], [*map(statistics.median_low, columns.values())], marker="braille", color=self._colour)
+        self.plt.xlim(0, last)
+        self.plt.ylim(0, 1)
+        self.plt.xaxes(lower=True, upper=False)
+        self.plt.yaxes(left=True, right=False)
+        if self._points:
+            ticks = steps.ticks(whole=True)
+            self.plt.xticks([steps.at(tick) * last for tick in ticks], [f"{tick:,.0f}" for tick in ticks])
+            ticks = values.ticks()
+            ticks = ticks[:: 1 + len(ticks) // max(1, self.size.height // 2)]
+            self.plt.yticks([values.at(tick) for tick in ticks], [f"{tick:,.4g}" for tick in ticks])
+        return super().render()
+
+
+class LogView(ScrollView, can_focus=True):
+    """The last lines of a text; they stand still while the user reads further up, or looks at a match."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("k", "scroll_up"),
+        ("j", "scroll_down"),
+        ("shift+left", "scroll_left"),
+        ("shift+right", "scroll_right"),
+        ("left", "app.change_rank(-1)"),
+        ("right", "app.change_rank(1)"),
+    ]
+
+    def __init__(self, name: str) -> None:
+        super().__init__(id=name)
+        self._lines: Sequence[Text] = ()
+        self._wanted, self._match = "", -1
+        self._follows = True
+
+    def show(self, lines: Sequence[Text], *, restart: bool) -> None:
+        """Show these lines; with `restart` go to their end, and forget the search."""
+        if restart:
+            self._wanted, self._match, self._follows = "", -1, True
+        if not self._follows or self._match >= 0:
+            return
+        if lines != self._lines:
+            self._lines = lines
+            self.virtual_size = Size(max((line.cell_len for line in lines), default=0), len(lines))
+            self.refresh()
+        self.scroll_end(animate=False, force=True, immediate=True, x_axis=False)  # later, it would undo a search
+
+    def release_anchor(self) -> None:
+        """Stand still: the user scrolls, or a search does."""
+        super().release_anchor()
+        self._follows = False
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Follow the end when the user has come back to it."""
+        super().watch_scroll_y(old_value, new_value)
+        self._follows = self._follows or new_value >= self.max_scroll_y
+
+    def action_scroll_end(self) -> None:
+        """Go to the end, and follow it again."""
+        self._match, self._follows = -1, True
+        super().action_scroll_end()
+
+    def search(self, text: str) -> bool:
+        """Mark a text, in upper or lower case, and go to its last line; return whether there is one."""
+        self._wanted, self._match = text.lower(), -1
+        self.refresh()
+        return self.go_to_match(-1)
+
+    def go_to_match(self, by: int) -> bool:
+        """Go to the next line with the text, or to the one before for -1; return whether there is one."""
+        at = (self._match if self._match >= 0 else len(self._lines)) + by
+        while self._wanted and 0 <= at < len(self._lines):
+            if self._wanted in self._lines[at].plain.lower():
+                self._match = at
+                self.scroll_to(y=at - self.size.height // 2, animate=False)
+                return True
+            at += by
+        return False
+
+    def render_line(self, y: int) -> Strip:
+        """Return a line of the screen."""
+        left, top = self.scroll_offset
+        line = self._lines[top + y].copy() if top + y < len(self._lines) else Text()
+        if self._wanted:
+            line.highlight_words([self._wanted], "reverse bold", case_sensitive=False)
+        strip = Strip(line.render(self.app.console)).crop_extend(left, left + self.size.width, None)
+        return strip.apply_style(self.rich_style)
+
+
+class KeyDialog(ModalScreen[bool]):
+    """Shows a text until a key is pressed; returns whether the key was y."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = Text(text)
+
+    def compose(self) -> ComposeResult:
+        """Show the text."""
+        yield Static(self._text)
+
+    def on_key(self, event: events.Key) -> None:
+        """Take the answer."""
+        event.stop()
+        self.dismiss(event.key in ("y", "Y"))
+
+
+class SearchBox(ModalScreen[str]):
+    """Asks for the text of a search; returns an empty one when the user gives up."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss('')", "Back")]
+
+    def compose(self) -> ComposeResult:
+        """Show a line of input."""
+        yield Input(placeholder="search the output, from its end")
+
+    def on_mount(self) -> None:
+        """Take the keys from now on."""
+        self.set_focus(self.query_one(Input))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Take the text."""
+        self.dismiss(event.value)
