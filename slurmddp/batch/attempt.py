@@ -13,7 +13,7 @@ from slurmddp import variables
 from slurmddp.batch.policy import Result
 from slurmddp.exit_codes import DONE, RETRYABLE
 from slurmddp.runs.checkpoints import newest_program_checkpoint
-from slurmddp.runs.exit_records import decisive_record, read_decisive_record, read_records
+from slurmddp.runs.exit_records import decisive_record, read_records
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import submissions
 from slurmddp.slurm.hostlist import format_ranges
@@ -74,7 +74,7 @@ def _count(environ: Mapping[str, str], name: str) -> int:
 def finished_attempt(job: Job) -> str:
     """Return the job's newest attempt if it has finished the training; else an empty string."""
     newest = next(reversed(job.run.attempts(job.job_id)), "")
-    record = read_decisive_record(job.run.attempt(job.job_id, newest)) if newest else None
+    record = decisive_record(read_records(job.run.attempt(job.job_id, newest))) if newest else None
     return newest if record and record.status == DONE else ""
 
 

@@ -27,8 +27,8 @@ from slurmddp.runs import events
 from slurmddp.runs.checkpoints import has_checkpoint, read_progress_mark
 from slurmddp.runs.events import Author, SupervisorEvent
 from slurmddp.runs.files import write_whole
-from slurmddp.runs.ownership import Claim, HeldError, Ownership
-from slurmddp.runs.submissions import is_being_submitted, record_direct_submission, submissions
+from slurmddp.runs.ownership import Claim, HeldError, Ownership, attempt_order, take_file
+from slurmddp.runs.submissions import record_direct_submission, submissions
 from slurmddp.slurm.client import RefusedError, spread
 from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.supervisor_options import Options
@@ -137,7 +137,7 @@ class Supervisor:
         """Record a job that `slurmddp submit` has not recorded: its script was given to sbatch by the user."""
         run = self.job.run.sweep or self.job.run
         number = JobRef.parse(self.job.job_id).array_id
-        if is_being_submitted(run) or any(record["job"] == number for record in submissions(run)):
+        if run.claim.exists() or any(record["job"] == number for record in submissions(run)):
             return
         submitted = job.submitted or datetime.fromtimestamp(self.started_at, UTC)
         when = submitted.astimezone(UTC).isoformat(timespec="seconds")
@@ -266,7 +266,7 @@ class Supervisor:
     def _take_ownership(self) -> None:
         self.owner = Ownership(self.job.run.owner, str(self._claim))
         try:
-            self.owner.take(self._describe_holder)
+            take_file(self.owner.path, self.owner.line, self._describe_holder)
         except HeldError as error:
             raise _FencedError(str(error)) from error
 
@@ -286,7 +286,7 @@ class Supervisor:
             )
         if holder.job == self.job.job_id:
             later = f"the job's later attempt {holder.attempt} owns the run"
-            return "" if self._claim.is_later_than(holder) else later
+            return "" if attempt_order(self._claim.attempt) >= attempt_order(holder.attempt) else later
         state = self._active_state(holder.job)
         return state and f"the run belongs to job {holder.job}, which is {state}"
 

@@ -3,7 +3,8 @@
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, islice
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
@@ -213,7 +214,9 @@ def observe_last_words(lines: Sequence[LogLine], *, has_ended: bool = False) -> 
     lines = drop_ignored(lines)
     found: dict[str, Observation] = {}
     for line, after in _last_words([join_message(lines, index) for index in range(len(lines))]):
-        for text in _phrases(line.text):
+        # an exception behind other words, `Kind: why` also for `Kind('why')`; then the line
+        named = (f"{found[1]}: {line.text[found.end() :]}" for found in _NAMED_EXCEPTION.finditer(line.text))
+        for text in (*named, line.text):
             match = find_rule(text, "exception" if names_exception(text) else "end")
             if match is None:
                 continue
@@ -256,13 +259,6 @@ def _shows_steps(lines: Sequence[LogLine], number: int) -> bool:
     return len(set(shapes)) <= len(shapes) / 2 and bool(shapes)
 
 
-def _phrases(text: str) -> Iterator[str]:
-    """Yield an exception that a line names behind other words, `Kind: why` also for `Kind('why')`; then the line."""
-    for match in _NAMED_EXCEPTION.finditer(text):
-        yield f"{match[1]}: {text[match.end() :]}"
-    yield text
-
-
 def find_suspicious_lines(lines: Sequence[LogLine]) -> tuple[Line, ...]:
     """Return the first lines that look wrong; the last lines if none does."""
     printed = [line for line in lines if line.text.strip()]
@@ -294,12 +290,11 @@ def read_log_evidence(
     found = [seen for file, outlived in zip(files, caught, strict=True) for seen in _observe_file(file, outlived)]
     has_wrong_end = any(_looks_wrong(line) for file in files for line in file[_HEAD_LINES:][-_LAST_LINES:])
     may_be_well = may_go_on and not has_wrong_end
-    last = [line for file, outlived in zip(files, caught, strict=True) for line in _lines_after(file, outlived)]
-    has_ended = not may_go_on or any(_ENDED.search(line.text) for line in last)
-
-    def counts(seen: Observation) -> bool:
-        return not (may_be_well and _is_outlived(seen, files)) and (has_ended or not _is_warning(seen, lines))
-
+    has_ended = not may_go_on
+    for file, outlived in zip(files, caught, strict=True):
+        behind = max((index + 1 for index, line in enumerate(file) if line.text in outlived), default=0)
+        has_ended = has_ended or any(_ENDED.search(line.text) for line in file[behind:])
+    counts = partial(_counts, files=files, may_be_well=may_be_well, has_ended=has_ended)
     found = [seen for seen in found if counts(seen)]
     if not any(seen.is_cause for seen in found):
         found += [seen for file in files for seen in observe_last_words(file, has_ended=has_ended) if counts(seen)]
@@ -315,21 +310,16 @@ def read_log_evidence(
     )
 
 
-def _is_outlived(seen: Observation, files: Sequence[Sequence[LogLine]]) -> bool:
-    """Return whether the program printed much after a line: below it, or in other files if it is at a file's head."""
-    if seen.lines_after is None:
-        return False
-    others = [file for file in files if file and relative_path(file[0].path) != seen.line.file]
-    is_head = seen.line.number <= _HEAD_LINES and seen.rank is None
-    elsewhere = sum(len(ordinary_lines(file)) for file in others) if is_head else 0
-    return seen.lines_after + elsewhere > OUTLIVED_LINES
-
-
-def _is_warning(seen: Observation, lines: Sequence[LogLine]) -> bool:
-    """Return whether a library only warned: the program went on with its steps."""
-    own = [line for line in lines if relative_path(line.path) == seen.line.file]
+def _counts(seen: Observation, files: Sequence[Sequence[LogLine]], *, may_be_well: bool, has_ended: bool) -> bool:
+    """Return whether it is no line after which much was printed, and no warning of a library that went on."""
+    own = [file for file in files if file and relative_path(file[0].path) == seen.line.file]
+    is_head = seen.line.number <= _HEAD_LINES and seen.rank is None  # much may be printed in the other files, too
+    elsewhere = sum(len(ordinary_lines(file)) for file in files if file not in own) if may_be_well and is_head else 0
     after = seen.lines_after or 0
-    return after > 0 and _WARNING.search(seen.line.text) is not None and _shows_steps(own, after)
+    if may_be_well and seen.lines_after is not None and after + elsewhere > OUTLIVED_LINES:
+        return False
+    is_warning = after > 0 and not has_ended and _WARNING.search(seen.line.text) is not None
+    return not (is_warning and any(_shows_steps(file, after) for file in own))
 
 
 def _read_last_start(path: Path, rank: int | None) -> list[LogLine]:
@@ -363,7 +353,8 @@ def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
             heads |= {head} if len(set(head)) == len(head) else set()
             ended = False
         ended = ended or _END.search(line.text) is not None
-    return next(lines[start:] for start in sorted(starts, reverse=True) if not start or _is_long(lines[start:]))
+    long = (start for start in sorted(starts, reverse=True) if sum(map(is_ordinary, lines[start:])) > MOST_AFTER_FATAL)
+    return lines[next(long, 0) :]
 
 
 def _find_outlived_ends(lines: Sequence[LogLine]) -> Iterator[int]:
@@ -378,10 +369,6 @@ def _find_outlived_ends(lines: Sequence[LogLine]) -> Iterator[int]:
             last = None
 
 
-def _is_long(lines: Sequence[LogLine]) -> bool:
-    return next(islice(filter(is_ordinary, lines), MOST_AFTER_FATAL, None), None) is not None
-
-
 def _find_caught(lines: Sequence[LogLine]) -> frozenset[str]:
     """Return the exceptions that a job outlived, whichever of its processes raised them, and after which it goes on."""
     first: dict[str, int] = {}
@@ -394,11 +381,6 @@ def _find_caught(lines: Sequence[LogLine]) -> frozenset[str]:
         else:
             after += is_ordinary(line)
     return frozenset(text for text in first if first[text] > OUTLIVED_LINES and last[text] > _CLOSING_LINES)
-
-
-def _lines_after(lines: Sequence[LogLine], texts: Container[str]) -> Sequence[LogLine]:
-    """Return the lines behind the last one that is one of these texts."""
-    return lines[max((index + 1 for index, line in enumerate(lines) if line.text in texts), default=0) :]
 
 
 def _observe_file(lines: Sequence[LogLine], caught: Container[str]) -> Iterator[Observation]:

@@ -66,15 +66,12 @@ def find_failures(
             ended_by_slurm = job.slurm if job.slurm and job.outcome.final else None
             for attempt in job.attempts[:-1] if ended_by_slurm else job.attempts:
                 if attempt.outcome.kind.failed and (attempt.outcome.time or 0.0) >= since:
-                    yield _read_failure(folder, attempt)
+                    events = read_outline(folder).of_job(job.job_id).supervision
+                    found = diagnose_attempt(folder, job.job_id, attempt.name, events)
+                    yield _make_failure(folder, job.job_id, found, [attempt], attempt.outcome.time or 0.0)
             if ended_by_slurm and job.outcome.kind.failed and (job.outcome.time or 0.0) >= since:
                 found = diagnose_ended(folder, ended_by_slurm, environ or {})
                 yield _make_failure(folder, job.job_id, found, job.attempts[-1:], job.outcome.time or 0.0)
-
-
-def _read_failure(run: RunDir, attempt: Attempt) -> Failure:
-    found = diagnose_attempt(run, attempt.job_id, attempt.name, read_outline(run).of_job(attempt.job_id).supervision)
-    return _make_failure(run, attempt.job_id, found, [attempt], attempt.outcome.time or attempt.events.seen)
 
 
 def _make_failure(run: RunDir, job_id: str, found: Diagnosis, attempts: Sequence[Attempt], ended: float) -> Failure:
@@ -95,7 +92,10 @@ def _make_failure(run: RunDir, job_id: str, found: Diagnosis, attempts: Sequence
 
 def compare_with_others(found: Diagnosis, run: RunDir) -> Diagnosis:
     """Return the diagnosis with what recent failures of other runs in the same folder have in common with it."""
-    others = sorted(find_failures(_recent_siblings(run), since=0.0), key=lambda failure: failure.time)[-_RECENT:]
+    folder = (run.sweep or run).path.parent
+    paths = [path for path in folder.iterdir() if path.is_dir() and path != run.path]
+    newest = sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)[:_SEARCHED_RUNS]
+    others = sorted(find_failures([*map(RunDir, newest)], since=0.0), key=lambda failure: failure.time)[-_RECENT:]
     words = [found.others] if found.others else []
     same_node = [failure for failure in others if found.host and found.host in failure.nodes]
     if same_node:
@@ -105,13 +105,6 @@ def compare_with_others(found: Diagnosis, run: RunDir) -> Diagnosis:
     if same := sorted({other.run for other in alike}):
         words.append(f"the same in {', '.join(same)}")
     return replace(found, others="; ".join(words))
-
-
-def _recent_siblings(run: RunDir) -> list[RunDir]:
-    folder = (run.sweep or run).path.parent
-    paths = [path for path in folder.iterdir() if path.is_dir() and path != run.path]
-    newest = sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)[:_SEARCHED_RUNS]
-    return [RunDir(path) for path in newest]
 
 
 def format_failures(failures: Sequence[Failure]) -> list[str]:

@@ -62,7 +62,8 @@ _RANK_IN_PREFIX: Final = re.compile(r"\brank[ _:=]*(\d+)|\[\d+,(\d+)\]|\[default
 
 def strip_prefixes(lines: Sequence[LogLine]) -> list[LogLine]:
     """Return the lines of one file without what stands before them; ranks that a prefix names are set."""
-    found = [line._replace(text=_RAY_COUNT.sub("", line.text)) for line in _dedent(lines)]
+    indent = min((len(line.text) - len(line.text.lstrip()) for line in lines), default=0)
+    found = [line._replace(text=_RAY_COUNT.sub("", line.text[indent:])) for line in lines]
     for _ in range(_MOST_PREFIXES):
         kind = _find_repeated(found)
         if kind is None:
@@ -74,12 +75,6 @@ def strip_prefixes(lines: Sequence[LogLine]) -> list[LogLine]:
 def stream_of(line: LogLine) -> str:
     """Return which program printed a line, as far as its prefix says."""
     return str(line.rank) if line.rank is not None else re.sub(_TIME, "", line.prefix)
-
-
-def _dedent(lines: Sequence[LogLine]) -> list[LogLine]:
-    """Remove the indentation that all lines have."""
-    indent = min((len(line.text) - len(line.text.lstrip()) for line in lines), default=0)
-    return [line._replace(text=line.text[indent:]) for line in lines]
 
 
 def _find_repeated(lines: Sequence[LogLine]) -> re.Pattern[str] | None:

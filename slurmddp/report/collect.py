@@ -127,11 +127,11 @@ def _mask_secrets(found: Diagnosis) -> Diagnosis:
 
 
 def _collect_undiagnosed(run: RunDir, environ: Mapping[str, str], now: float) -> Report:
-    sampled, jobs = read_events(run.events), find_all_jobs(run).jobs
+    (events, counts), jobs = read_events(run.events), find_all_jobs(run).jobs
     numbers = {JobRef.parse(job).array_id for job in jobs}  # the job of a setting is an array of its sweep
     submitted = tuple(item for item in submissions(run.sweep or run) if item["job"] in numbers)
     statuses = tuple(status.query_jobs([Target(run, jobs)], environ, now=now)) if jobs else ()
-    history = History(tuple(sorted(sampled.events, key=lambda event: event.time)))
+    history = History(tuple(sorted(events, key=lambda event: event.time)))
     answers = {item.job_id: item.slurm for item in statuses if item.slurm}
     silent = any(item.silence for item in statuses)
     timeline = build_timeline(
@@ -148,7 +148,7 @@ def _collect_undiagnosed(run: RunDir, environ: Mapping[str, str], now: float) ->
         command=_format_command(spec),
         settings=tuple(_list_settings(spec)),
         events=history.events,
-        counts=sampled.counts,
+        counts=counts,
         timeline=timeline,
         figures=compute_figures(timeline),
     )
@@ -166,13 +166,12 @@ def _format_command(spec: Mapping[str, Any]) -> str:
     if not isinstance(words, list) or not words:
         worker = spec.get("worker")
         return f"{WORKER}, task {worker.get('task')}" if isinstance(worker, dict) else ""
-    # spec.toml holds a word that is not UTF-8 as a list of bytes
-    plain = (bytes(word).decode("utf-8", "backslashreplace") if _is_bytes(word) else str(word) for word in words)
-    return shlex.join(map(str, mask_secrets(list(plain))))
-
-
-def _is_bytes(word: Any) -> bool:
-    return isinstance(word, list) and all(isinstance(byte, int) and 0 <= byte < 256 for byte in word)  # noqa: PLR2004 a byte
+    plain = []
+    for word in words:  # spec.toml holds one that is not UTF-8 as a list of bytes
+        with suppress(TypeError, ValueError):
+            word = bytes(word).decode("utf-8", "backslashreplace") if isinstance(word, list) else word  # noqa: PLW2901
+        plain.append(str(word))
+    return shlex.join(map(str, mask_secrets(plain)))
 
 
 def _list_settings(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:

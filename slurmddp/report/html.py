@@ -55,12 +55,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         autoescape=True,
     )
-    environment.filters |= {
-        "duration": number_format.duration,
-        "clock": number_format.clock,
-        "figure": number_format.figure,
-        "percent": number_format.percent,
-    }
+    environment.filters |= {name: getattr(number_format, name) for name in ("duration", "clock", "figure", "percent")}
     return environment
 
 

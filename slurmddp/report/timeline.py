@@ -66,23 +66,20 @@ def _attempt_spans(attempt: TimedAttempt, *, is_measured: bool) -> Iterator[Span
         yield Span("startup", attempt.begin, trains_from)
         yield Span("unmeasured", trains_from, attempt.end)
         return
-    limits = (progress.began, *_useful_and_lost_end(attempt, progress))
+    stall_ends = (stall.end for stall in progress.stalls if stall.step <= attempt.kept)
+    useful_end = lost_end = max([progress.time_of(attempt.kept), *stall_ends])
+    if attempt.outcome.kind is Kind.RUNNING:
+        useful_end = lost_end = attempt.end
+    elif attempt.outcome.kind not in (Kind.DONE, Kind.STOPPED):  # it did not end by itself
+        lost_end = attempt.end
+    elif progress.last > attempt.kept:
+        lost_end = progress.last_time
+    limits = (progress.began, useful_end, lost_end)
     began, useful_end, lost_end = (min(max(time, attempt.begin), attempt.end) for time in limits)
     yield Span("startup", attempt.begin, began)
     yield from _useful_spans(progress, attempt.kept, began, useful_end)
     yield Span("lost", useful_end, lost_end)
     yield Span("ending", lost_end, attempt.end)
-
-
-def _useful_and_lost_end(attempt: TimedAttempt, progress: StepProgress) -> tuple[float, float]:
-    """Return when an attempt's last useful step ended, and when it ended to do work that was lost."""
-    if attempt.outcome.kind is Kind.RUNNING:
-        return attempt.end, attempt.end
-    stall_ends = (stall.end for stall in progress.stalls if stall.step <= attempt.kept)
-    useful_end = max([progress.time_of(attempt.kept), *stall_ends])
-    if attempt.outcome.kind not in (Kind.DONE, Kind.STOPPED):  # it did not end by itself
-        return useful_end, attempt.end
-    return useful_end, progress.last_time if progress.last > attempt.kept else useful_end
 
 
 def _useful_spans(progress: StepProgress, kept: int, begin: float, end: float) -> Iterator[Span]:
@@ -174,6 +171,7 @@ def compute_figures(timeline: Timeline) -> Figures:
     wall_s = timeline.end - timeline.begin
     allocated_s = sum(seconds.get(kind, 0.0) for kind in ALLOCATED)
     attempts = timeline.attempts
+    kinds = Counter(event.kind for attempt in attempts for event in attempt.events.events)
     measured = [(attempt.progress, attempt.kept) for attempt in attempts if attempt.progress]
     useful_s = seconds.get("useful", 0.0) if measured else None
     taken = sum(progress.last - progress.first for progress, _ in measured)
@@ -190,9 +188,9 @@ def compute_figures(timeline: Timeline) -> Figures:
         steps_taken=taken,
         steps_kept=sum(kept - progress.first for progress, kept in measured),
         steps_repeated=taken - distinct,
-        restarts=_count_events(attempts, "restart"),
+        restarts=kinds["restart"],
         requeues=_count_requeues(attempts),
-        checkpoints=_count_events(attempts, "checkpoint"),
+        checkpoints=kinds["checkpoint"],
     )
 
 
@@ -211,7 +209,3 @@ def _count_requeues(attempts: Iterable[TimedAttempt]) -> int:
         events[attempt.job_id] += len(attempt.events.all("requeue"))
         by_name[attempt.job_id] = max(by_name[attempt.job_id], attempt_order(attempt.name)[0])
     return (events | by_name).total()
-
-
-def _count_events(attempts: Iterable[TimedAttempt], kind: str) -> int:
-    return sum(len(attempt.events.all(kind)) for attempt in attempts)

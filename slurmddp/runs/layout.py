@@ -188,7 +188,8 @@ class RunDir(_Folder):
         UsageError when a file has the folder's name, or when the folder belongs to another user.
         """
         if self.path.is_dir():
-            self._check_owner()
+            if (owner := self.path.stat().st_uid) != os.getuid():
+                raise UsageError(f"the run's folder {self.path} belongs to user {owner}; choose another --name")
             self.logs.mkdir(exist_ok=True)
             return None
         missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
@@ -202,7 +203,8 @@ class RunDir(_Folder):
                 return self.create()
             if missing:
                 self.remove_unused(missing[-1])
-            if wrong := next(filter(_is_no_folder, (self.path, *self.path.parents)), None):
+            present = (path for path in (self.path, *self.path.parents) if os.path.lexists(path))
+            if wrong := next((path for path in present if not path.is_dir()), None):
                 option = "--name" if wrong == self.path else "--runs-dir"
                 raise UsageError(f"{wrong} {_describe_wrong_folder(wrong)}; choose another {option}") from error
             said = f"the run's folder {self.path} cannot be made: {error.strerror}"
@@ -222,19 +224,10 @@ class RunDir(_Folder):
             if folder == outermost:
                 return
 
-    def _check_owner(self) -> None:
-        owner = self.path.stat().st_uid
-        if owner != os.getuid():
-            raise UsageError(f"the run's folder {self.path} belongs to user {owner}; choose another --name")
-
 
 def environment_archive(runs_dir: str, key: str) -> Path:
     """The archive of a Python environment that jobs stage on their nodes; all runs of the folder share it."""
     return Path.cwd() / runs_dir / ".environments" / f"{key}.tar"
-
-
-def _is_no_folder(path: Path) -> bool:
-    return os.path.lexists(path) and not path.is_dir()
 
 
 def _describe_wrong_folder(path: Path) -> str:

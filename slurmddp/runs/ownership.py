@@ -53,10 +53,6 @@ class Claim(NamedTuple):
         process = self.job.rpartition("-")[2]
         return self.cluster == HERE and process.isdecimal() and Path("/proc", process).exists()
 
-    def is_later_than(self, other: "Claim") -> bool:
-        """Return whether this is the same attempt as another of the job, or a later one."""
-        return attempt_order(self.attempt) >= attempt_order(other.attempt)
-
 
 def attempt_order(attempt: str) -> list[int]:
     """Return the numbers by which the attempts of one job are compared."""
@@ -98,10 +94,6 @@ class Ownership:
                 f"this attempt ({self.line}) does not own the run any more: {self.path} names {found or 'no attempt'}; "
                 "it writes nothing from now on"
             )
-
-    def take(self, describe_holder: DescribeHolder) -> None:
-        """Take the ownership of the run. Raises HeldError and OSError as `take_file`."""
-        take_file(self.path, self.line, describe_holder)
 
     def release(self) -> None:
         """Remove the file if it is still this attempt's."""

@@ -61,14 +61,10 @@ def _parse(found: re.Match[bytes], near: float) -> float | None:
     try:
         if found.re is _DATE:
             return datetime.fromisoformat(found[0].decode().replace("/", "-")).timestamp()
-        return _parse_glog(found, near)
+        near = min(max(near, 0.0), _LATEST)
+        year = datetime.fromtimestamp(near).astimezone().year
+        parts = tuple(map(int, found.groups()[:5]))  # month to second
+        times = (datetime(y, *parts).timestamp() for y in (year + 1, year, year - 1))  # type: ignore[arg-type]  # noqa: DTZ001 local time
+        return next((time + float(b"0." + found[6]) for time in times if time <= near + _DAY_S), None)
     except ValueError:
         return None
-
-
-def _parse_glog(found: re.Match[bytes], near: float) -> float | None:
-    near = min(max(near, 0.0), _LATEST)
-    year = datetime.fromtimestamp(near).astimezone().year
-    month_to_second = tuple(map(int, found.groups()[:5]))
-    times = (datetime(y, *month_to_second).timestamp() for y in (year + 1, year, year - 1))  # type: ignore[arg-type]  # noqa: DTZ001 local time
-    return next((time + float(b"0." + found[6]) for time in times if time <= near + _DAY_S), None)

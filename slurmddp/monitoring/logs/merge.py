@@ -163,7 +163,7 @@ def _attempt_lines(wanted: Selection, attempt: str, tail: int | None) -> Iterato
     if wanted.batch:
         streams.append(_batch_lines(wanted, attempt, tail))
     first = read_attempt(wanted.run, wanted.job_id, attempt).decisive if wanted.failed_first else None
-    key = partial(_failed_first_key, first.rank) if first and first.record.failed else _sort_key
+    key = partial(_failed_first_key, first.rank) if first and first.failed else _sort_key
     return (line for _, line in heapq.merge(*streams, key=key))
 
 
