@@ -15,10 +15,9 @@ from slurmddp.diagnose.running import describe_activity
 from slurmddp.diagnose.verdict import judge
 from slurmddp.errors import ClusterError
 from slurmddp.outcome import Kind, Phase
-from slurmddp.runs.facts import Job, judge_by_slurm, read_job, set_up_failure
+from slurmddp.runs.facts import Job, describe_resume, is_resumable, judge_by_slurm, read_job, set_up_failure
 from slurmddp.runs.history import Event, History, read_outline
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.resume import describe_resume, is_resumable
 from slurmddp.slurm import queries
 from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.slurm.pending_reasons import explain

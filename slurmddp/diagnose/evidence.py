@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from slurmddp.diagnose.flight_recorder import Divergence, find_lagging_rank
 from slurmddp.diagnose.log_reader import (
@@ -17,7 +17,7 @@ from slurmddp.diagnose.log_reader import (
     read_lines,
     relative_path,
 )
-from slurmddp.diagnose.prefixes import stream_of, strip_prefixes
+from slurmddp.diagnose.prefixes import TIME, strip_prefixes
 from slurmddp.diagnose.rank_exits import RankExit, parse_rank_exits
 from slurmddp.diagnose.rule_types import Line, Observation, Rule
 from slurmddp.diagnose.rules import find_rule
@@ -122,7 +122,7 @@ class Evidence:
 
 
 def make_observation(
-    rule: Rule, groups: Mapping[str, str], line: Line, *, time: float | None, rank: int | None = None, host: str = ""
+    rule: Rule, groups: Mapping[str, str], line: Line, *, rank: int | None = None, host: str = "", **more: Any
 ) -> Observation:
     """Return the observation of a rule; a rank and a host that the line itself names replace the given ones."""
     match, named = rule.search(line.text), groups.get("rank", "")
@@ -133,9 +133,9 @@ def make_observation(
         sure=rule.sure,
         what=rule.what.format(**groups).strip(": "),
         line=replace(line, text=cut_around(line.text, match.start() if match else 0)),
-        time=time,
         rank=own_rank,
         host=groups.get("host") or (host if own_rank == rank else ""),
+        **more,
     )
 
 
@@ -170,15 +170,11 @@ def observe_tracebacks(
             continue
         if match := find_exception_rule([line.text for line in traceback.exceptions]):
             index, rule, groups = match
-            line, frame = traceback.exceptions[index], traceback.own_frame
-            seen = make_observation(
-                rule, groups, make_evidence(line), time=line.time, rank=rank, host=host or line.host
-            )
-            has_frame = frame and line is traceback.exceptions[-1]
-            seen = replace(
-                seen, lines_after=traceback.lines_after, frame=make_evidence(frame) if frame and has_frame else None
-            )
-            yield weaken(seen) if traceback.lines_after > MOST_AFTER_FATAL else seen
+            line, after = traceback.exceptions[index], traceback.lines_after
+            frame = traceback.own_frame if line is traceback.exceptions[-1] else None
+            known = {"time": line.time, "lines_after": after, "frame": make_evidence(frame) if frame else None}
+            seen = make_observation(rule, groups, make_evidence(line), rank=rank, host=host or line.host, **known)
+            yield weaken(seen) if after > MOST_AFTER_FATAL else seen
 
 
 def observe_lines(
@@ -199,8 +195,8 @@ def observe_lines(
             after = None if _BY_SLURM.match(line.text) else len(ordinary_lines(lines[index + 1 :]))
             time = read_time(line, near or 0.0) if line.time is None else line.time
             own_rank, place = line.rank if rank is None else rank, host or line.host
-            seen = make_observation(*match, make_evidence(line), time=time, rank=own_rank, host=place)
-            seen = replace(seen, lines_after=after)
+            more: dict[str, Any] = {"time": time, "lines_after": after}
+            seen = make_observation(*match, make_evidence(line), rank=own_rank, host=place, **more)
             yield weaken(seen) if seen.is_cause and (after or 0) > OUTLIVED_LINES else seen
 
 
@@ -387,7 +383,8 @@ def _observe_file(lines: Sequence[LogLine], caught: Container[str]) -> Iterator[
     """Yield what a file shows, in its order; the tracebacks of each program are read from its own lines."""
     streams: dict[str, list[LogLine]] = {}
     for line in lines:
-        streams.setdefault(stream_of(line), []).append(line)
+        stream = str(line.rank) if line.rank is not None else re.sub(TIME, "", line.prefix)  # of one program
+        streams.setdefault(stream, []).append(line)
     found = [seen for part in streams.values() for seen in observe_tracebacks(part, rank=part[0].rank, caught=caught)]
     yield from sorted([*found, *observe_lines(lines)], key=lambda seen: seen.line.number)
 

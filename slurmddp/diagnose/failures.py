@@ -113,27 +113,15 @@ def format_failures(failures: Sequence[Failure]) -> list[str]:
     for failure in failures:
         by_cause.setdefault(failure.diagnosis.cause, []).append(failure)
     ordered = sorted(by_cause.items(), key=lambda item: (-sum(one.lost_gpu_hours for one in item[1]), item[0]))
-    rows = [
-        [
-            cause,
-            str(len(group)),
-            f"{sum(one.lost_gpu_hours for one in group):.3g}",
-            _list_nodes(group),
-            ", ".join(dict.fromkeys(one.run for one in group)),
-        ]
-        for cause, group in ordered
-    ]
+    rows = []
+    for cause, group in ordered:
+        nodes = list(dict.fromkeys(node for failure in group for node in failure.nodes))
+        more = f" and {len(nodes) - _SHOWN_NODES} more" if len(nodes) > _SHOWN_NODES else ""
+        lost = f"{sum(one.lost_gpu_hours for one in group):.3g}"
+        runs = ", ".join(dict.fromkeys(one.run for one in group))
+        rows.append([cause, str(len(group)), lost, ", ".join(nodes[:_SHOWN_NODES]) + more, runs])
     table = format_table([["CAUSE", "FAILURES", "GPU-HOURS LOST", "NODES", "RUNS"], *rows], right=(1, 2))
-    nodes = Counter(node for failure in failures for node in failure.nodes)
-    repeated = [
-        f"{node} had a part in {number} of {len(failures)} failures"
-        for node, number in nodes.most_common()
-        if number > 1
-    ]
+    counted = Counter(node for failure in failures for node in failure.nodes).most_common()
+    part = f"of {len(failures)} failures"
+    repeated = [f"{node} had a part in {number} {part}" for node, number in counted if number > 1]
     return [line.rstrip() for line in table] + repeated[:_SHOWN_NODES]
-
-
-def _list_nodes(group: Sequence[Failure]) -> str:
-    found = list(dict.fromkeys(node for failure in group for node in failure.nodes))
-    more = f" and {len(found) - _SHOWN_NODES} more" if len(found) > _SHOWN_NODES else ""
-    return ", ".join(found[:_SHOWN_NODES]) + more

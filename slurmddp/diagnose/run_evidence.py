@@ -189,7 +189,7 @@ def _observe_recorded_rank(attempt: Attempt, record: ExitRecord) -> Iterator[Obs
     index, rule, groups = find_exception_rule(texts) or (0, *_find_reason_rule(record.reason))
     lines = strip_prefixes(read_lines(record.output, head=RANK_BYTES, tail=RANK_BYTES))
     line, frame = _find_line(lines, texts[index], _record_line(record))
-    own = replace(make_observation(rule, groups, line, time=time, rank=rank, host=host), frame=frame)
+    own = make_observation(rule, groups, line, time=time, rank=rank, host=host, frame=frame)
     if own.is_cause and rule.key != EXIT_STATUS:
         yield own
         return
@@ -209,8 +209,8 @@ def _observe_silent_rank(attempt: Attempt, rank: int, host: str) -> list[Observa
     if match := find_exception_rule(texts):
         index, rule, groups = match
         line, frame = _find_line(lines, texts[index], Line(relative_path(error), 0, texts[index]))
-        own = make_observation(rule, groups, line, time=modification_time(error), rank=rank, host=host)
-        return [replace(own, frame=frame)]
+        time = modification_time(error)
+        return [make_observation(rule, groups, line, time=time, rank=rank, host=host, frame=frame)]
     found = [*observe_tracebacks(lines, rank=rank, host=host), *observe_lines(lines, rank=rank, host=host)]
     return _set_missing_time(found, modification_time(output))
 

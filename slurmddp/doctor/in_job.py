@@ -72,8 +72,14 @@ def check_by_job(resolved: Resolved, environ: Mapping[str, str], notice: Notice)
             notice(f"job {numbers[0]} checks {count(spec.nodes, 'node')}")
             follow.wait_for_job(done.run, numbers[0], environ, notice=notice)
         except BaseException:
-            for number in numbers:
-                _cancel_job(number, environ)
+            deadline = time.monotonic() + _CANCEL_LIMIT_S
+            with suppress(ClusterError):  # and it writes nothing more once it has ended
+                for number in numbers:
+                    client.order(commands.cancel(number), environ)
+                is_there = bool(numbers)
+                while is_there and time.monotonic() < deadline:
+                    is_there = any(not job.has_ended for job in queries.jobs(numbers, environ))
+                    time.sleep(_POLL_S)
             raise
         return list(read_findings(done.run, numbers[0]))
 
@@ -106,15 +112,6 @@ def check_by_step(resolved: Resolved, environ: Mapping[str, str], notice: Notice
                     client.order(commands.cancel(*own), environ)
             raise
         return list(read_findings(run, job))
-
-
-def _cancel_job(number: str, environ: Mapping[str, str]) -> None:
-    """Cancel a job, and wait a little for its end, so that it writes nothing more."""
-    deadline = time.monotonic() + _CANCEL_LIMIT_S
-    with suppress(ClusterError):
-        client.order(commands.cancel(number), environ)
-        while time.monotonic() < deadline and any(not job.has_ended for job in queries.jobs([number], environ)):
-            time.sleep(_POLL_S)
 
 
 def build_check_spec(spec: JobSpec, folder: Path) -> JobSpec:

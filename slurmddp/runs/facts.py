@@ -1,10 +1,12 @@
 """What happened in a run, as values: Run > Job > Attempt > ExitRecord, each with its outcome.
 
 One pass over the run's folder; what Slurm says of the jobs is handed in. Every view reads these values. Records that
-were cut off or are wrong are in `damage`, and raise nothing. Slurm is not asked; standard library only.
+were cut off or are wrong are in `damage`, and raise nothing. At the end, how a run is resumed: the command to type, and
+what its next job finds. Slurm is not asked; standard library only.
 """
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,6 +14,7 @@ from typing import Final
 
 from slurmddp import exit_codes
 from slurmddp.outcome import MEANINGS, Kind, Outcome, kind_of_status
+from slurmddp.runs.checkpoints import newest_checkpoint, newest_in_folder, newest_program_checkpoint
 from slurmddp.runs.exit_records import ExitRecord, decisive_record, read_record, read_records
 from slurmddp.runs.history import SUPERVISION, AttemptEvents, Event, History, read_newest, read_outline
 from slurmddp.runs.layout import RunDir
@@ -315,3 +318,33 @@ def _cancellation(last: Event | None) -> str:
     if last and last.kind == "cancel":
         return f"cancelled by `slurmddp cancel` ({last.text('by')})"
     return "cancelled" if last and last.kind == "notice" and last.text("reason") == "cancelled" else ""
+
+
+def is_resumable(run: RunDir) -> bool:
+    """Return whether slurmddp has submitted the run as one job, so that its folder says how it is submitted again."""
+    return run.spec.is_file() and not any(map(settings_of, submissions(run)))
+
+
+def resume_command(run: RunDir) -> str:
+    """Return the command that submits the run's next job, from any folder."""
+    return shlex.join(["slurmddp", "submit", str(run.spec)])
+
+
+def find_state(run: RunDir) -> str:
+    """Return the checkpoint that the next job finds, as in `the checkpoint of step 20`; empty if none is known.
+
+    A program's own one is looked for by `--checkpoints`, else in the folder of SLURMDDP_CHECKPOINT_DIR.
+    """
+    if checkpoint := newest_checkpoint(run):
+        return f"the checkpoint of step {int(checkpoint.name.partition('-')[2])}"
+    started = read_newest(run).last("attempt_start")
+    pattern = started.text("checkpoints") if started else ""
+    own = newest_program_checkpoint(pattern) if pattern else newest_in_folder(run)
+    return f"the checkpoint {own.path}" if own else ""
+
+
+def describe_resume(run: RunDir) -> str:
+    """Return what to type so that the run goes on, and where it goes on then."""
+    state = find_state(run)
+    then = f"continues from {state}" if state else "starts COMMAND again, which must find its own checkpoint"
+    return f"{resume_command(run)} ({then})"

@@ -8,9 +8,8 @@ import msgspec
 from slurmddp.cluster.request import Request
 from slurmddp.config.resolve import DERIVED_NAMES
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.runs.facts import is_finished
+from slurmddp.runs.facts import find_state, is_finished
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.resume import find_state
 from slurmddp.runs.submissions import submitted_at
 from slurmddp.script.build import check_program
 from slurmddp.slurm.pending_reasons import never_starts

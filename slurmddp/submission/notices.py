@@ -8,9 +8,8 @@ from typing import Final
 from slurmddp.cluster.request import Request
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import ClusterError
-from slurmddp.runs.facts import is_finished
+from slurmddp.runs.facts import find_state, is_finished
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.resume import find_state
 from slurmddp.runs.submissions import submissions
 from slurmddp.script.snapshot import Code
 from slurmddp.slurm import queries
