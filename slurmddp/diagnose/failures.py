@@ -58,10 +58,7 @@ def find_failures(
         for number in numbers:
             ended = set_up_failure(folder, number, ())
             if ended and ended.time >= since:
-                found = diagnose_set_up(folder, number)
-                yield Failure(
-                    run=folder.path.name, job=number, time=ended.time, diagnosis=found, nodes=(), lost_gpu_hours=0.0
-                )
+                yield _make_failure(folder, number, diagnose_set_up(folder, number), (), ended.time)
         for job in run.jobs:
             ended_by_slurm = job.slurm if job.slurm and job.outcome.final else None
             for attempt in job.attempts[:-1] if ended_by_slurm else job.attempts:

@@ -58,7 +58,9 @@ def read_collectives(path: Path) -> list[tuple[int, str, str]] | None:
             of_group = (entry for entry in entries if entry["process_group"][0] == _DEFAULT_GROUP)
             found = []
             for entry in (entry for entry in of_group if not entry["is_p2p"]):
-                kind = _text(entry["profiling_name"])[:_NAME_CHARS].rpartition(":")[2]
+                if not isinstance(name := entry["profiling_name"], str):
+                    raise TypeError(f"{type(name).__name__} instead of a string")
+                kind = name[:_NAME_CHARS].rpartition(":")[2]
                 tensors = entry["input_sizes"][:_MOST_SIZES]
                 sizes = [[_number(size) for size in tensor[:_MOST_SIZES]] for tensor in tensors]
                 found.append((_number(entry["collective_seq_id"]), kind, str(sizes)))
@@ -71,12 +73,6 @@ def _lower_limit(what: int, most: int) -> None:
     soft, hard = resource.getrlimit(what)
     finite = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
     resource.setrlimit(what, (min([most, *finite]), hard))
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{type(value).__name__} instead of a string")
-    return value
 
 
 def _number(value: Any) -> int:

@@ -42,18 +42,15 @@ def diagnose_output(words: Sequence[str], stdin: BinaryIO) -> Diagnosis:
         plain = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slurmddp-")))
         paths = {_make_readable(word, stdin, plain / str(number)): word for number, word in enumerate(_files_of(words))}
         evidence = read_log_evidence(list(paths), _find_ranks(paths), has_failed=False)
-        found = judge(JobInfo(job_id=_name(words), state="", source="files"), evidence)
+        name = "standard input" if words[0] == STDIN else words[0]
+        name += f" and {len(words) - 1} more" if len(words) > 1 else ""
+        found = judge(JobInfo(job_id=name, state="", source="files"), evidence)
         if found.cause == UNKNOWN:
             found = _explain_unknown(found, evidence)
         found = replace(found, name=found.job_id)
         shown = {relative_path(path): "standard input" if word == STDIN else word for path, word in paths.items()}
         lines = (replace(line, file=shown.get(line.file, line.file)) for line in found.evidence)
         return replace(found, evidence=tuple(lines))
-
-
-def _name(words: Sequence[str]) -> str:
-    first = "standard input" if words[0] == STDIN else words[0]
-    return first if len(words) == 1 else f"{first} and {len(words) - 1} more"
 
 
 def _files_of(words: Sequence[str]) -> list[str]:

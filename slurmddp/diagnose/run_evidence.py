@@ -62,7 +62,7 @@ def read_attempt_evidence(run: RunDir, job_id: str, attempt: str, events: Sequen
     """Return the evidence of one attempt; `events` are those of the job."""
     facts, folder = read_attempt(run, job_id, attempt), run.attempt(job_id, attempt)
     numbers, records, decisive = _list_files(folder), facts.ranks, facts.decisive
-    own_events = _attempt_events(events, attempt)
+    own_events = [event for event in events if event.attempt == attempt]
     log = _read_batch_log(run, job_id, History(tuple(events)).log_parts.get(attempt, LogPart()))
     nodes = [line for node in numbers.get("node", ())[:READ_NODES] for line in read_lines(folder / f"node-{node}.out")]
     world_size = 1 + max((rank for kind in ("end", "out", "error.json") for rank in numbers.get(kind, ())), default=-1)
@@ -121,19 +121,6 @@ def _list_files(folder: Path) -> dict[str, list[int]]:
                 rank, kind, flight, flight_rank, node, node_number = match.groups()
                 found.setdefault(kind or flight or node, []).append(int(rank or flight_rank or node_number))
     return {kind: sorted(numbers) for kind, numbers in found.items()}
-
-
-def _attempt_events(events: Sequence[Event], attempt: str) -> list[Event]:
-    """Return the events from the attempt's last start up to the next start; none if it has no start."""
-    own: list[Event] = []
-    inside = False
-    for event in events:
-        if event.kind == "attempt_start":
-            inside = event.attempt == attempt
-            own = [] if inside else own
-        if inside:
-            own.append(event)
-    return own
 
 
 def _read_batch_log(run: RunDir, job_id: str, part: LogPart) -> list[LogLine]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from slurmddp.diagnose.log_reader import make_evidence, read_lines
-from slurmddp.diagnose.rule_types import Diagnosis, Line
+from slurmddp.diagnose.rule_types import Diagnosis
 from slurmddp.runs.history import Event
 from slurmddp.text import format_duration
 
@@ -41,7 +41,10 @@ def describe_activity(events: Sequence[Event], folder: Path) -> Diagnosis:
     usual_s = statistics.median([after.time - before.time for before, after in pairwise(steps)] or [0.0])
     if quiet_s > max(STUCK_S, _STUCK_PACES * usual_s):
         what = f"{_describe_steps(steps, now)}, and no rank has printed anything for {format_duration(quiet_s)}"
-        return Diagnosis(cause="stuck", what=f"it seems to be stuck: {what}", evidence=_last_lines(printed))
+        silent = sorted(printed, key=lambda path: printed[path])[:_SHOWN_RANKS]  # longest
+        lines = ([line for line in read_lines(path, head=0, tail=_TAIL_BYTES) if line.text.strip()] for path in silent)
+        evidence = tuple(make_evidence(own[-1]) for own in lines if own)
+        return Diagnosis(cause="stuck", what=f"it seems to be stuck: {what}", evidence=evidence)
     if not steps:
         silence = f"; a rank printed last {format_duration(quiet_s)} ago" if printed else ""
         return Diagnosis(cause="running", what=f"no step is on record{silence}")
@@ -62,10 +65,3 @@ def _describe_steps(steps: Sequence[Event], now: float) -> str:
     last = steps[-1]
     total = f"/{last.count('total')}" if last.count("total") else ""
     return f"step {last.count('step')}{total} was {format_duration(max(0.0, now - last.time))} ago"
-
-
-def _last_lines(printed: dict[Path, float]) -> tuple[Line, ...]:
-    """Return the last line of the ranks that have been silent longest."""
-    silent = sorted(printed, key=lambda path: printed[path])[:_SHOWN_RANKS]
-    lines = [[line for line in read_lines(path, head=0, tail=_TAIL_BYTES) if line.text.strip()] for path in silent]
-    return tuple(make_evidence(own[-1]) for own in lines if own)

@@ -90,7 +90,16 @@ class Report:
 def collect_report(run: RunDir, environ: Mapping[str, str], *, now: float) -> Report:
     """Return the report of a run; if Slurm does not answer, from its files alone."""
     report = _collect_undiagnosed(run, environ, now)
-    report = replace(report, causes=dict(_diagnose_attempts(run, report)))
+    unclear = (Kind.REQUEUED, Kind.UNKNOWN)
+    wanted = [one for one in report.attempts if one.outcome.kind.failed or one.outcome.kind in unclear]
+    causes = {}
+    for attempt in wanted[-MOST_CAUSES:]:  # by their own files
+        if attempt.name in run.attempts(attempt.job_id):
+            events = [event for event in report.events if event.job == attempt.job_id]
+            cause = diagnose_attempt(run, attempt.job_id, attempt.name, events)
+            if cause.cause not in (UNKNOWN, NONE):
+                causes[attempt.label] = _mask_secrets(cause)
+    report = replace(report, causes=causes)
     if report.phase != "failed":
         return report
     job_id = report.status.job_id if report.status else report.attempts[-1].job_id
@@ -104,18 +113,6 @@ def collect_report(run: RunDir, environ: Mapping[str, str], *, now: float) -> Re
                 lines = log.read(TAIL_BYTES).splitlines()
             report = replace(report, last_lines=tuple(str(mask_secrets(clean_line(line))) for line in lines))
     return report
-
-
-def _diagnose_attempts(run: RunDir, report: Report) -> Iterator[tuple[str, Diagnosis]]:
-    """Yield why the last attempts that failed did so, from their own files."""
-    unclear = (Kind.REQUEUED, Kind.UNKNOWN)
-    wanted = [one for one in report.attempts if one.outcome.kind.failed or one.outcome.kind in unclear]
-    for attempt in wanted[-MOST_CAUSES:]:
-        if attempt.name in run.attempts(attempt.job_id):
-            events = [event for event in report.events if event.job == attempt.job_id]
-            found = diagnose_attempt(run, attempt.job_id, attempt.name, events)
-            if found.cause not in (UNKNOWN, NONE):
-                yield attempt.label, _mask_secrets(found)
 
 
 def _mask_secrets(found: Diagnosis) -> Diagnosis:

@@ -12,8 +12,8 @@ from typing import Any, Final
 from slurmddp.monitoring.event_words import describe_event
 from slurmddp.report import number_format
 from slurmddp.report.attempts import Span, TimedAttempt, TimeKind
-from slurmddp.report.axis import Scale, time_ticks
 from slurmddp.report.curves import HELD, STEPS_PER_S, THROUGHPUT, WRITE, Curves, Line
+from slurmddp.report.number_format import Scale, time_ticks
 from slurmddp.report.timeline import Timeline
 from slurmddp.text import format_duration
 

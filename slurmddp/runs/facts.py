@@ -103,12 +103,6 @@ class Run:
     damage: tuple[str, ...] = field(default=())
     """Records that were left out, as in `events.jsonl: line 812 is cut off`."""
 
-    @property
-    def attempts(self) -> tuple[Attempt, ...]:
-        """The attempts of all jobs, by the time of their first event."""
-        found = (attempt for job in self.jobs for attempt in job.attempts)
-        return tuple(sorted(found, key=lambda attempt: attempt.events.began))
-
 
 def read_run(
     folder: RunDir,

@@ -57,7 +57,7 @@ def find(words: Sequence[str], runs_dir: str, *, local: bool = False) -> list[Ta
     may belong to no run here.
     """
     if not words:
-        found = _survey(runs_dir)
+        found = survey(runs_dir)
         return found.submitted + (_with_local_jobs(found.others) if local else [])
     by_job = _runs_by_job(runs_dir) if any(map(is_job_id, words)) else {}
     if any(is_job_id(word) and JobRef.parse(word).array_id not in by_job for word in words):
@@ -70,15 +70,12 @@ def find(words: Sequence[str], runs_dir: str, *, local: bool = False) -> list[Ta
 
 def runs(runs_dir: str) -> list[RunDir]:
     """Return the submitted runs in a folder that this user can read, by name."""
-    return [target.run for target in _survey(runs_dir).submitted if target.run]
+    return [target.run for target in survey(runs_dir).submitted if target.run]
 
 
-def count_unreadable(runs_dir: str) -> int:
-    """Return how many runs of a folder this user may not read."""
-    return len(_survey(runs_dir).unreadable)
+class Survey(NamedTuple):
+    """The folders in a folder of runs."""
 
-
-class _Survey(NamedTuple):
     submitted: list[Target]
     """The submitted runs of a folder, by name, with all their jobs."""
     others: list[RunDir]
@@ -86,13 +83,13 @@ class _Survey(NamedTuple):
     unreadable: list[RunDir]
 
 
-def _survey(runs_dir: str) -> _Survey:
+def survey(runs_dir: str) -> Survey:
     """Return the runs in a folder; a damaged one is left out with a warning.
 
     There may be ten thousand: the folder is listed once, and of each run one file is opened.
     """
     folder = Path.cwd() / runs_dir
-    found = _Survey([], [], [])
+    found = Survey([], [], [])
     with suppress(FileNotFoundError, NotADirectoryError):
         for name in sorted(os.listdir(folder)):  # noqa: PTH208 - names alone
             run = RunDir(folder / name)
@@ -127,11 +124,6 @@ def find_folder(word: str, runs_dir: str) -> Path | None:
     """Return the folder that a word names: by its path, or of a run in the folder of runs; None without one."""
     own = () if isinstance(runs_dir, registry.GivenFolder) and "/" not in word else (Path(word),)
     return next(filter(Path.is_dir, (*own, Path(runs_dir, word))), None)
-
-
-def find_one(word: str, runs_dir: str, *, local: bool = False) -> Target:
-    """Return the one run, or job, that a word names. Raises UsageError as `find` does, and for a sweep."""
-    return require_one(find([word], runs_dir, local=local)[0], word)
 
 
 def require_one(target: Target, word: str = "") -> Target:
@@ -181,7 +173,7 @@ def _with_local_jobs(runs: Iterable[RunDir]) -> list[Target]:
 
 def _find_by_name(word: str, runs_dir: str, *, local: bool = False) -> Target:
     if local and JobRef.parse(word).is_local:
-        for one in _with_local_jobs(_survey(runs_dir).others):
+        for one in _with_local_jobs(survey(runs_dir).others):
             if word in one.jobs:
                 return Target(one.run, (word,))
     run = RunDir.named(runs_dir, word)
@@ -238,7 +230,7 @@ def _find_by_id(job_id: str, by_job: Mapping[str, RunDir]) -> Target:
 def _runs_by_job(runs_dir: str) -> dict[str, RunDir]:
     """Return the run of each job; where two runs have a job of this number, the later one."""
     newest: dict[str, tuple[str, RunDir]] = {}
-    for target in _survey(runs_dir).submitted:
+    for target in survey(runs_dir).submitted:
         run = cast("RunDir", target.run)
         for record in target.records:
             job, time = record["job"], str(record.get("time", ""))

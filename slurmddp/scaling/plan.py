@@ -8,7 +8,6 @@ from typing import Final
 
 import msgspec
 
-from slurmddp.cluster import Cluster
 from slurmddp.cluster.limits import find_problems
 from slurmddp.cluster.request import Request, build_request
 from slurmddp.config.job_files import read_named
@@ -70,8 +69,15 @@ def plan_study(
             one = sized.replace("scale", job_name=name)
             request = build_request(one, cluster) if cluster else Request(one, silence=fitted.silence)
             jobs.append(PlannedJob(gpus, request))
-    if cluster:
-        _check_limits(jobs, cluster)
+    if cluster:  # before the first job is submitted
+        for job in jobs:
+            partition = next(cluster.partitions_of(job.spec.partition), None)
+            if partition and job.spec.gpus and job.spec.nodes > partition.node_count:
+                most = partition.node_count * job.spec.gpus
+                has = f"--gpus {job.gpus}: partition {partition.name} has {count(most, 'GPU')}"
+                raise ClusterError(f"{has}; give at most {most}, or another --partition")
+            if found := find_problems(job.spec, cluster):
+                raise ClusterError(f"--gpus {job.gpus}: {'; '.join(found)}")
     return jobs
 
 
@@ -112,18 +118,6 @@ def _resize(resolved: Resolved, gpus: int, node_size: int, smallest: int, scalin
             )
         worker = msgspec.structs.replace(worker, batch_size=batch // gpus)
     return resolved.replace("scale", nodes=nodes, steps=spec.steps or STEPS, worker=worker, **size)
-
-
-def _check_limits(jobs: Sequence[PlannedJob], cluster: Cluster) -> None:
-    """Raise ClusterError, before the first job is submitted, if the cluster cannot run one of the sizes."""
-    for job in jobs:
-        partition = next(cluster.partitions_of(job.spec.partition), None)
-        if partition and job.spec.gpus and job.spec.nodes > partition.node_count:
-            most = partition.node_count * job.spec.gpus
-            has = f"--gpus {job.gpus}: partition {partition.name} has {count(most, 'GPU')}"
-            raise ClusterError(f"{has}; give at most {most}, or another --partition")
-        if found := find_problems(job.spec, cluster):
-            raise ClusterError(f"--gpus {job.gpus}: {'; '.join(found)}")
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:

@@ -43,13 +43,10 @@ def draw_files(study: Study) -> dict[str, bytes]:
             axes.grid(visible=True, color="#e6e6e6", linewidth=0.8)
             axes.set_axisbelow(True)
             axes.spines[["top", "right"]].set_visible(False)
-        return {kind: _encode(figure, kind) for kind in FORMATS}
-
-
-def _encode(figure: Any, kind: str) -> bytes:
-    stream = io.BytesIO()
-    figure.savefig(stream, format=kind, dpi=_DPI, metadata={"Date": None} if kind == "svg" else None)
-    return stream.getvalue()
+        files = {kind: io.BytesIO() for kind in FORMATS}
+        for kind, file in files.items():
+            figure.savefig(file, format=kind, dpi=_DPI, metadata={"Date": None} if kind == "svg" else None)
+        return {kind: file.getvalue() for kind, file in files.items()}
 
 
 def _draw_speed_up(axes: "Axes", study: Study) -> None:

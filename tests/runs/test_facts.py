@@ -176,7 +176,7 @@ def test_a_cancelled_job_says_who_cancelled_it(run):
 def attempts(run, state):
     job = JobInfo(job_id="7", state=state, source="squeue")
     found = facts.read_run(run, {"7": job}, history=history.read(run))
-    return [(attempt.name, attempt.outcome.kind) for attempt in found.attempts]
+    return [(attempt.name, attempt.outcome.kind) for job in found.jobs for attempt in job.attempts]
 
 
 def test_an_attempt_without_an_end_has_that_of_its_job_or_was_requeued(run):

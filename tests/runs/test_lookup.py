@@ -101,7 +101,7 @@ def of_somebody_else(monkeypatch):
 @pytest.mark.usefixtures("of_somebody_else")
 def test_a_run_of_somebody_else_hides_no_other():
     assert meant() == [("mnist", ("5", "7"))]
-    assert lookup.count_unreadable("jobs") == 1
+    assert len(lookup.survey("jobs").unreadable) == 1
 
 
 @pytest.mark.usefixtures("of_somebody_else")
@@ -177,10 +177,10 @@ def test_a_sweep_is_its_settings_each_in_the_job_that_it_was_last_in(sweep):
 
 @pytest.mark.usefixtures("sweep")
 def test_where_one_is_wanted_a_sweep_asks_for_a_setting():
-    assert lookup.find_one("sweep/lr=2", "jobs").run.path.name == "lr=2"
-    assert lookup.find_one("mnist", "jobs").jobs == ("5", "7")
+    assert lookup.require_one(*lookup.find(["sweep/lr=2"], "jobs")).run.path.name == "lr=2"
+    assert lookup.require_one(*lookup.find(["mnist"], "jobs")).jobs == ("5", "7")
     with pytest.raises(UsageError, match="a sweep of 3 settings; name one, as in 'sweep/lr=1'"):
-        lookup.find_one("sweep", "jobs")
+        lookup.require_one(*lookup.find(["sweep"], "jobs"))
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\x00", b'{"job": "5", "ti'])

@@ -8,7 +8,7 @@ from rich.text import Text
 from textual.app import RenderResult
 from textual_plotext import PlotextPlot
 
-from slurmddp.report.axis import Scale
+from slurmddp.report.number_format import Scale
 
 Point = tuple[float, float]
 """A step and its value."""
