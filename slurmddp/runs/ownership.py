@@ -24,7 +24,6 @@ PAUSE_S: Final = 0.05
 DescribeHolder = Callable[[str], str]
 """Takes the line of a holder and returns why it keeps the file; empty if it has ended."""
 
-
 HERE: Final = f"local:{os.uname().nodename}"
 """What the owner file names as the cluster of a run on this machine."""
 
