@@ -26,10 +26,10 @@ from slurmddp.exit_codes import DONE, FAILED, FENCED, RETRYABLE, STOPPED
 from slurmddp.runs import events
 from slurmddp.runs.checkpoints import has_checkpoint, read_progress_mark
 from slurmddp.runs.events import Author, SupervisorEvent
-from slurmddp.runs.exit_records import read_decisive_record
+from slurmddp.runs.exit_records import decisive_record, read_records
 from slurmddp.runs.files import write_whole
-from slurmddp.runs.ownership import Claim, HeldError, Ownership
-from slurmddp.runs.submissions import is_being_submitted, record_direct_submission, submissions
+from slurmddp.runs.ownership import Claim, HeldError, Ownership, attempt_order, take_file
+from slurmddp.runs.submissions import record_direct_submission, submissions
 from slurmddp.slurm.client import RefusedError, spread
 from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.supervisor_options import Options
@@ -118,7 +118,7 @@ class Supervisor:
         if self.options.single_attempt:
             return Start()
         if self.job.restarts and (names := self.job.run.attempts(self.job.job_id)):
-            record = read_decisive_record(self.job.run.attempt(self.job.job_id, names[-1]))
+            record = decisive_record(read_records(self.job.run.attempt(self.job.job_id, names[-1])))
             if record and record.status == DONE:
                 self.attempt = names[-1]  # the event of the end belongs to it: this start is no attempt
                 return End(DONE, f"attempt {names[-1]} has finished the training, so no ranks are started")
@@ -135,7 +135,7 @@ class Supervisor:
         """Record a job that `slurmddp submit` has not recorded: its script was given to sbatch by the user."""
         run = self.job.run.sweep or self.job.run
         number = JobRef.parse(self.job.job_id).array_id
-        if is_being_submitted(run) or any(record["job"] == number for record in submissions(run)):
+        if run.claim.exists() or any(record["job"] == number for record in submissions(run)):
             return
         submitted = job.submitted or datetime.fromtimestamp(self.started_at, UTC)
         when = submitted.astimezone(UTC).isoformat(timespec="seconds")
@@ -249,7 +249,7 @@ class Supervisor:
         """Take ownership of the run and make the attempt's folder. Raises OSError when the folder is not writable."""
         self.owner = Ownership(self.job.run.owner, str(self._claim))
         try:
-            self.owner.take(self._describe_holder)
+            take_file(self.owner.path, self.owner.line, self._describe_holder)
         except HeldError as error:
             raise _FencedError(str(error)) from error
         if not (ignored := self.job.run.path / ".gitignore").exists():
@@ -278,7 +278,7 @@ class Supervisor:
             )
         if holder.job == self.job.job_id:
             later = f"the job's later attempt {holder.attempt} owns the run"
-            return "" if self._claim.is_later_than(holder) else later
+            return "" if attempt_order(self._claim.attempt) >= attempt_order(holder.attempt) else later
         state = self._active_state(holder.job)
         return state and f"the run belongs to job {holder.job}, which is {state}"
 

@@ -77,7 +77,7 @@ def _current_tasks(group: Sequence[JobStatus]) -> list[JobStatus]:
 
 def _explain_none(runs_dir: str, *, all_folders: bool) -> str:
     where = "any folder" if all_folders else escape_text(runs_dir)
-    if not all_folders and (unreadable := lookup.count_unreadable(runs_dir)):
+    if not all_folders and (unreadable := len(lookup.survey(runs_dir).unreadable)):
         return f"{count(unreadable, 'run')} in {where} cannot be read: Permission denied"
     hint = "" if all_folders else registry.hint_elsewhere()
     return f"there are no submitted runs in {where}; {hint or '`slurmddp submit` makes one'}"

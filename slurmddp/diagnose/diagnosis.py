@@ -11,14 +11,13 @@ from slurmddp.diagnose.evidence import Evidence, read_log_evidence
 from slurmddp.diagnose.rule_types import NONE, RESUME, UNKNOWN, Diagnosis, Line
 from slurmddp.diagnose.rules import find_state_rule
 from slurmddp.diagnose.run_evidence import read_attempt_evidence, read_script_evidence
-from slurmddp.diagnose.running import Activity, describe_activity
+from slurmddp.diagnose.running import describe_activity
 from slurmddp.diagnose.verdict import judge
 from slurmddp.errors import ClusterError
 from slurmddp.outcome import Kind, Phase
-from slurmddp.runs.facts import Job, judge_by_slurm, read_job, set_up_failure
+from slurmddp.runs.facts import Job, describe_resume, is_resumable, judge_by_slurm, read_job, set_up_failure
 from slurmddp.runs.history import Event, History, read_outline
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.resume import describe_resume, is_resumable
 from slurmddp.slurm import queries
 from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.slurm.pending_reasons import explain
@@ -51,10 +50,13 @@ def diagnose(run: RunDir | None, job_id: str, environ: Mapping[str, str]) -> Dia
     if run is not None and job.name not in ("", run.job_name):
         job, silence = _unknown_job(job_id), f"job {job_id} is now another job: {job.name}"
     job_id, name = job.job_id, run.path.name if run else ""
-    if run and (task := _find_task_run(run, job_id)):
-        run, name = task, f"{name}/{task.path.name}"
+    # a setting of a sweep has its own folder in that of the sweep
+    if run and job.ref.is_task and (log := next(run.path.glob(f"*/logs/{job_id}.out"), None)):
+        run, name = RunDir(log.parent.parent), f"{name}/{log.parent.parent.name}"
     if job.source == "files" and not (run and (run.batch_log(job_id).exists() or run.attempts(job_id))):
-        missing = _describe_missing_files(run, job_id)
+        missing = "there are no files of it here"
+        if task := next(run.path.glob(f"*/logs/{job_id}_*.out"), None) if run else None:
+            missing = f"it is the job of a sweep: name a setting, or one of its tasks, for example {task.stem}"
         raise ClusterError(f"job {job_id}: {silence or 'Slurm does not know it'}, and {missing}")
     return _Case(run, job._replace(name=name or job.name or job_id), silence, environ).diagnose()
 
@@ -83,19 +85,17 @@ def query_job(job_id: str, environ: Mapping[str, str]) -> tuple[JobInfo, str]:
     """
     answer = queries.controller(job_id, environ, timeout_s=QUERY_LIMIT_S)
     known = _choose_job(job_id, answer.jobs)
-    recorded = None if "not found" in answer.silence else _query_accounting(job_id, environ)
+    recorded = None
+    if "not found" not in answer.silence:
+        found = queries.last_run(job_id, environ, timeout_s=QUERY_LIMIT_S).jobs
+        recorded = _choose_job(job_id, [job for job in found if re.fullmatch(rf"{job_id}(_\d+)?", job.job_id)])
     if known and recorded:
         known = known._replace(
             cancelled_by=recorded.cancelled_by, max_rss=recorded.max_rss, last_step=recorded.last_step
         )
-    if found := known or recorded:
-        return found, ""
+    if job := known or recorded:
+        return job, ""
     return _unknown_job(job_id), answer.silence
-
-
-def _query_accounting(job_id: str, environ: Mapping[str, str]) -> JobInfo | None:
-    found = queries.last_run(job_id, environ, timeout_s=QUERY_LIMIT_S)
-    return _choose_job(job_id, [job for job in found.jobs if re.fullmatch(rf"{job_id}(_\d+)?", job.job_id)])
 
 
 def _choose_job(job_id: str, jobs: Sequence[JobInfo]) -> JobInfo | None:
@@ -111,19 +111,6 @@ def _unknown_job(job_id: str) -> JobInfo:
     return JobInfo(job_id=job_id, state="", source="files")
 
 
-def _find_task_run(run: RunDir, job_id: str) -> RunDir | None:
-    """Return the run of one setting, which lies in the folder of its sweep; None if the job is no task of an array."""
-    found = next(run.path.glob(f"*/logs/{job_id}.out"), None) if JobRef.parse(job_id).is_task else None
-    return RunDir(found.parent.parent) if found else None
-
-
-def _describe_missing_files(run: RunDir | None, job_id: str) -> str:
-    task = next((path.stem for path in run.path.glob(f"*/logs/{job_id}_*.out")), "") if run else ""
-    if task:
-        return f"it is the job of a sweep: name a setting, or one of its tasks, for example {task}"
-    return "there are no files of it here"
-
-
 @dataclass(frozen=True)
 class _Case:
     """One job that is diagnosed."""
@@ -133,26 +120,17 @@ class _Case:
     silence: str
     environ: Mapping[str, str]
 
-    @property
-    def job_id(self) -> str:
-        return self.job.job_id
-
-    @property
-    def is_forgotten(self) -> bool:
-        """Whether only the files know the job."""
-        return self.job.source == "files"
-
     @cached_property
     def facts(self) -> Job:
         """What happened to the job, by Slurm and by its files."""
-        known = None if self.is_forgotten else self.job
+        known = None if self.job.source == "files" else self.job
         if self.run:
-            return read_job(self.run, self.job_id, known, history=read_outline(self.run))
-        return Job(job_id=self.job_id, outcome=judge_by_slurm(self.job), history=History(()), slurm=known)
+            return read_job(self.run, self.job.job_id, known, history=read_outline(self.run))
+        return Job(job_id=self.job.job_id, outcome=judge_by_slurm(self.job), history=History(()), slurm=known)
 
     @cached_property
     def attempts(self) -> list[str]:
-        return self.run.attempts(self.job_id) if self.run else []
+        return self.run.attempts(self.job.job_id) if self.run else []
 
     @cached_property
     def events(self) -> Sequence[Event]:
@@ -164,10 +142,10 @@ class _Case:
         """The evidence of the last attempt; what the job's output says if there is no attempt."""
         if self.run is None:
             return read_log_evidence([Path(path) for path in (self.job.output, self.job.errors) if path])
-        failure = set_up_failure(self.run, self.job_id, self.events)
+        failure = set_up_failure(self.run, self.job.job_id, self.events)
         if self.attempts and not failure:
-            return read_attempt_evidence(self.run, self.job_id, self.attempts[-1], self.events)
-        return read_script_evidence(self.run, self.job_id, self.events, failure)
+            return read_attempt_evidence(self.run, self.job.job_id, self.attempts[-1], self.events)
+        return read_script_evidence(self.run, self.job.job_id, self.events, failure)
 
     def diagnose(self) -> Diagnosis:
         by_kind = {
@@ -181,15 +159,11 @@ class _Case:
             found = replace(found, what=f"{found.what}; the largest task had {self.job.max_rss}")
         if self.run and RESUME in found.advice and is_resumable(self.run):
             found = replace(found, advice=found.advice.replace(RESUME, describe_resume(self.run)))
-        return replace(found, job_id=self.job_id, name=self.job.name, state=self._state)
-
-    @property
-    def _state(self) -> str:
-        """The word for what the job has come to; empty where neither Slurm nor its files tell."""
-        return "" if self.facts.outcome.kind is Kind.UNKNOWN else self.facts.outcome.word
+        state = "" if self.facts.outcome.kind is Kind.UNKNOWN else self.facts.outcome.word
+        return replace(found, job_id=self.job.job_id, name=self.job.name, state=state)
 
     def _diagnose_waiting(self) -> Diagnosis:
-        reason = explain(self.job.reason, self.job_id)
+        reason = explain(self.job.reason, self.job.job_id)
         holders = tuple(self._list_holders())
         held = "launch failed" in reason.reason.replace("_", " ") or reason.reason.startswith("JobHeld")
         return Diagnosis(
@@ -223,9 +197,12 @@ class _Case:
     def _diagnose_running(self) -> Diagnosis:
         attempt = self.attempts[-1] if self.attempts else ""
         on_nodes = f", on {self.job.nodes}" if self.job.nodes else ""
-        name = self.job_id if "_" in self.job_id else self.job.name
+        name = self.job.job_id if "_" in self.job.job_id else self.job.name
         runs = f"it runs{f', attempt {attempt}' if attempt else ''}{on_nodes}"
-        does = describe_activity(self.run, self.job_id, attempt) if self.run and attempt else Activity()
+        does = Diagnosis(cause="running", what="")
+        if self.run and attempt:
+            own = [event for event in self.facts.history.events if event.attempt == attempt]
+            does = describe_activity(own, self.run.attempt(self.job.job_id, attempt))
         advice = f"slurmddp logs -f {name}" if self.run else f"tail -f {self.job.output}"
         return Diagnosis(
             cause=does.cause,
@@ -268,7 +245,7 @@ class _Case:
     def _diagnose_failed(self) -> Diagnosis:
         """Return the cause by the files, then by the state."""
         found = judge(self.job, self.evidence)
-        set_up = set_up_failure(self.run, self.job_id, self.events) if self.run else None
+        set_up = set_up_failure(self.run, self.job.job_id, self.events) if self.run else None
         has_rule = not set_up and find_state_rule(self.job.state, self.job.exit_status) is not None
         if set_up and found.cause != "set-up-failed":
             found = replace(found, others=f"the {mask_secrets(set_up.reason)}")
@@ -316,7 +293,7 @@ class _Case:
         if missing and not self.run:
             advice = "its output was moved or removed, or is on another machine; name the file, if there is a copy"
             return replace(found, what=f"the cause is not known: its output {missing[0]} is missing", advice=advice)
-        if self.is_forgotten:
+        if self.job.source == "files":
             why = self.silence or "Slurm does not know the job any more"
             return replace(found, what=f"the job's files do not say how it ended, and Slurm does not either: {why}")
         end = ", ".join(filter(None, (self.job.state, self.job.reason, self.job.exit_status)))
@@ -327,5 +304,5 @@ class _Case:
         if self.run is None:
             return ()
         names = [name for name in self.attempts if name != current][-EARLIER_ATTEMPTS:]
-        found = (diagnose_attempt(self.run, self.job_id, name, self.events) for name in names)
+        found = (diagnose_attempt(self.run, self.job.job_id, name, self.events) for name in names)
         return tuple(replace(earlier, name=self.job.name) for earlier in found)

@@ -3,9 +3,10 @@
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, islice
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from slurmddp.diagnose.flight_recorder import Divergence, find_lagging_rank
 from slurmddp.diagnose.log_reader import (
@@ -16,7 +17,7 @@ from slurmddp.diagnose.log_reader import (
     read_lines,
     relative_path,
 )
-from slurmddp.diagnose.prefixes import stream_of, strip_prefixes
+from slurmddp.diagnose.prefixes import TIME, strip_prefixes
 from slurmddp.diagnose.rank_exits import RankExit, parse_rank_exits
 from slurmddp.diagnose.rule_types import Line, Observation, Rule
 from slurmddp.diagnose.rules import find_rule
@@ -121,7 +122,7 @@ class Evidence:
 
 
 def make_observation(
-    rule: Rule, groups: Mapping[str, str], line: Line, *, time: float | None, rank: int | None = None, host: str = ""
+    rule: Rule, groups: Mapping[str, str], line: Line, *, rank: int | None = None, host: str = "", **more: Any
 ) -> Observation:
     """Return the observation of a rule; a rank and a host that the line itself names replace the given ones."""
     match, named = rule.search(line.text), groups.get("rank", "")
@@ -132,9 +133,9 @@ def make_observation(
         sure=rule.sure,
         what=rule.what.format(**groups).strip(": "),
         line=replace(line, text=cut_around(line.text, match.start() if match else 0)),
-        time=time,
         rank=own_rank,
         host=groups.get("host") or (host if own_rank == rank else ""),
+        **more,
     )
 
 
@@ -169,15 +170,11 @@ def observe_tracebacks(
             continue
         if match := find_exception_rule([line.text for line in traceback.exceptions]):
             index, rule, groups = match
-            line, frame = traceback.exceptions[index], traceback.own_frame
-            seen = make_observation(
-                rule, groups, make_evidence(line), time=line.time, rank=rank, host=host or line.host
-            )
-            has_frame = frame and line is traceback.exceptions[-1]
-            seen = replace(
-                seen, lines_after=traceback.lines_after, frame=make_evidence(frame) if frame and has_frame else None
-            )
-            yield weaken(seen) if traceback.lines_after > MOST_AFTER_FATAL else seen
+            line, after = traceback.exceptions[index], traceback.lines_after
+            frame = traceback.own_frame if line is traceback.exceptions[-1] else None
+            known = {"time": line.time, "lines_after": after, "frame": make_evidence(frame) if frame else None}
+            seen = make_observation(rule, groups, make_evidence(line), rank=rank, host=host or line.host, **known)
+            yield weaken(seen) if after > MOST_AFTER_FATAL else seen
 
 
 def observe_lines(
@@ -198,8 +195,8 @@ def observe_lines(
             after = None if _BY_SLURM.match(line.text) else len(ordinary_lines(lines[index + 1 :]))
             time = read_time(line, near or 0.0) if line.time is None else line.time
             own_rank, place = line.rank if rank is None else rank, host or line.host
-            seen = make_observation(*match, make_evidence(line), time=time, rank=own_rank, host=place)
-            seen = replace(seen, lines_after=after)
+            more: dict[str, Any] = {"time": time, "lines_after": after}
+            seen = make_observation(*match, make_evidence(line), rank=own_rank, host=place, **more)
             yield weaken(seen) if seen.is_cause and (after or 0) > OUTLIVED_LINES else seen
 
 
@@ -213,7 +210,9 @@ def observe_last_words(lines: Sequence[LogLine], *, has_ended: bool = False) -> 
     lines = drop_ignored(lines)
     found: dict[str, Observation] = {}
     for line, after in _last_words([join_message(lines, index) for index in range(len(lines))]):
-        for text in _phrases(line.text):
+        # an exception behind other words, `Kind: why` also for `Kind('why')`; then the line
+        named = (f"{found[1]}: {line.text[found.end() :]}" for found in _NAMED_EXCEPTION.finditer(line.text))
+        for text in (*named, line.text):
             match = find_rule(text, "exception" if names_exception(text) else "end")
             if match is None:
                 continue
@@ -256,13 +255,6 @@ def _shows_steps(lines: Sequence[LogLine], number: int) -> bool:
     return len(set(shapes)) <= len(shapes) / 2 and bool(shapes)
 
 
-def _phrases(text: str) -> Iterator[str]:
-    """Yield an exception that a line names behind other words, `Kind: why` also for `Kind('why')`; then the line."""
-    for match in _NAMED_EXCEPTION.finditer(text):
-        yield f"{match[1]}: {text[match.end() :]}"
-    yield text
-
-
 def find_suspicious_lines(lines: Sequence[LogLine]) -> tuple[Line, ...]:
     """Return the first lines that look wrong; the last lines if none does."""
     printed = [line for line in lines if line.text.strip()]
@@ -294,12 +286,11 @@ def read_log_evidence(
     found = [seen for file, outlived in zip(files, caught, strict=True) for seen in _observe_file(file, outlived)]
     has_wrong_end = any(_looks_wrong(line) for file in files for line in file[_HEAD_LINES:][-_LAST_LINES:])
     may_be_well = may_go_on and not has_wrong_end
-    last = [line for file, outlived in zip(files, caught, strict=True) for line in _lines_after(file, outlived)]
-    has_ended = not may_go_on or any(_ENDED.search(line.text) for line in last)
-
-    def counts(seen: Observation) -> bool:
-        return not (may_be_well and _is_outlived(seen, files)) and (has_ended or not _is_warning(seen, lines))
-
+    has_ended = not may_go_on
+    for file, outlived in zip(files, caught, strict=True):
+        behind = max((index + 1 for index, line in enumerate(file) if line.text in outlived), default=0)
+        has_ended = has_ended or any(_ENDED.search(line.text) for line in file[behind:])
+    counts = partial(_counts, files=files, may_be_well=may_be_well, has_ended=has_ended)
     found = [seen for seen in found if counts(seen)]
     if not any(seen.is_cause for seen in found):
         found += [seen for file in files for seen in observe_last_words(file, has_ended=has_ended) if counts(seen)]
@@ -315,21 +306,16 @@ def read_log_evidence(
     )
 
 
-def _is_outlived(seen: Observation, files: Sequence[Sequence[LogLine]]) -> bool:
-    """Return whether the program printed much after a line: below it, or in other files if it is at a file's head."""
-    if seen.lines_after is None:
-        return False
-    others = [file for file in files if file and relative_path(file[0].path) != seen.line.file]
-    is_head = seen.line.number <= _HEAD_LINES and seen.rank is None
-    elsewhere = sum(len(ordinary_lines(file)) for file in others) if is_head else 0
-    return seen.lines_after + elsewhere > OUTLIVED_LINES
-
-
-def _is_warning(seen: Observation, lines: Sequence[LogLine]) -> bool:
-    """Return whether a library only warned: the program went on with its steps."""
-    own = [line for line in lines if relative_path(line.path) == seen.line.file]
+def _counts(seen: Observation, files: Sequence[Sequence[LogLine]], *, may_be_well: bool, has_ended: bool) -> bool:
+    """Return whether it is no line after which much was printed, and no warning of a library that went on."""
+    own = [file for file in files if file and relative_path(file[0].path) == seen.line.file]
+    is_head = seen.line.number <= _HEAD_LINES and seen.rank is None  # much may be printed in the other files, too
+    elsewhere = sum(len(ordinary_lines(file)) for file in files if file not in own) if may_be_well and is_head else 0
     after = seen.lines_after or 0
-    return after > 0 and _WARNING.search(seen.line.text) is not None and _shows_steps(own, after)
+    if may_be_well and seen.lines_after is not None and after + elsewhere > OUTLIVED_LINES:
+        return False
+    is_warning = after > 0 and not has_ended and _WARNING.search(seen.line.text) is not None
+    return not (is_warning and any(_shows_steps(file, after) for file in own))
 
 
 def _read_last_start(path: Path, rank: int | None) -> list[LogLine]:
@@ -363,7 +349,8 @@ def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
             heads |= {head} if len(set(head)) == len(head) else set()
             ended = False
         ended = ended or _END.search(line.text) is not None
-    return next(lines[start:] for start in sorted(starts, reverse=True) if not start or _is_long(lines[start:]))
+    long = (start for start in sorted(starts, reverse=True) if sum(map(is_ordinary, lines[start:])) > MOST_AFTER_FATAL)
+    return lines[next(long, 0) :]
 
 
 def _find_outlived_ends(lines: Sequence[LogLine]) -> Iterator[int]:
@@ -376,10 +363,6 @@ def _find_outlived_ends(lines: Sequence[LogLine]) -> Iterator[int]:
         if last and printed > OUTLIVED_LINES:
             yield last
             last = None
-
-
-def _is_long(lines: Sequence[LogLine]) -> bool:
-    return next(islice(filter(is_ordinary, lines), MOST_AFTER_FATAL, None), None) is not None
 
 
 def _find_caught(lines: Sequence[LogLine]) -> frozenset[str]:
@@ -396,16 +379,12 @@ def _find_caught(lines: Sequence[LogLine]) -> frozenset[str]:
     return frozenset(text for text in first if first[text] > OUTLIVED_LINES and last[text] > _CLOSING_LINES)
 
 
-def _lines_after(lines: Sequence[LogLine], texts: Container[str]) -> Sequence[LogLine]:
-    """Return the lines behind the last one that is one of these texts."""
-    return lines[max((index + 1 for index, line in enumerate(lines) if line.text in texts), default=0) :]
-
-
 def _observe_file(lines: Sequence[LogLine], caught: Container[str]) -> Iterator[Observation]:
     """Yield what a file shows, in its order; the tracebacks of each program are read from its own lines."""
     streams: dict[str, list[LogLine]] = {}
     for line in lines:
-        streams.setdefault(stream_of(line), []).append(line)
+        stream = str(line.rank) if line.rank is not None else re.sub(TIME, "", line.prefix)  # of one program
+        streams.setdefault(stream, []).append(line)
     found = [seen for part in streams.values() for seen in observe_tracebacks(part, rank=part[0].rank, caught=caught)]
     yield from sorted([*found, *observe_lines(lines)], key=lambda seen: seen.line.number)
 

@@ -58,23 +58,17 @@ def find_failures(
         for number in numbers:
             ended = set_up_failure(folder, number, ())
             if ended and ended.time >= since:
-                found = diagnose_set_up(folder, number)
-                yield Failure(
-                    run=folder.path.name, job=number, time=ended.time, diagnosis=found, nodes=(), lost_gpu_hours=0.0
-                )
+                yield _make_failure(folder, number, diagnose_set_up(folder, number), (), ended.time)
         for job in run.jobs:
             ended_by_slurm = job.slurm if job.slurm and job.outcome.final else None
             for attempt in job.attempts[:-1] if ended_by_slurm else job.attempts:
                 if attempt.outcome.kind.failed and (attempt.outcome.time or 0.0) >= since:
-                    yield _read_failure(folder, attempt)
+                    events = read_outline(folder).of_job(job.job_id).supervision
+                    found = diagnose_attempt(folder, job.job_id, attempt.name, events)
+                    yield _make_failure(folder, job.job_id, found, [attempt], attempt.outcome.time or 0.0)
             if ended_by_slurm and job.outcome.kind.failed and (job.outcome.time or 0.0) >= since:
                 found = diagnose_ended(folder, ended_by_slurm, environ or {})
                 yield _make_failure(folder, job.job_id, found, job.attempts[-1:], job.outcome.time or 0.0)
-
-
-def _read_failure(run: RunDir, attempt: Attempt) -> Failure:
-    found = diagnose_attempt(run, attempt.job_id, attempt.name, read_outline(run).of_job(attempt.job_id).supervision)
-    return _make_failure(run, attempt.job_id, found, [attempt], attempt.outcome.time or attempt.events.seen)
 
 
 def _make_failure(run: RunDir, job_id: str, found: Diagnosis, attempts: Sequence[Attempt], ended: float) -> Failure:
@@ -95,7 +89,10 @@ def _make_failure(run: RunDir, job_id: str, found: Diagnosis, attempts: Sequence
 
 def compare_with_others(found: Diagnosis, run: RunDir) -> Diagnosis:
     """Return the diagnosis with what recent failures of other runs in the same folder have in common with it."""
-    others = sorted(find_failures(_recent_siblings(run), since=0.0), key=lambda failure: failure.time)[-_RECENT:]
+    folder = (run.sweep or run).path.parent
+    paths = [path for path in folder.iterdir() if path.is_dir() and path != run.path]
+    newest = sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)[:_SEARCHED_RUNS]
+    others = sorted(find_failures([*map(RunDir, newest)], since=0.0), key=lambda failure: failure.time)[-_RECENT:]
     words = [found.others] if found.others else []
     same_node = [failure for failure in others if found.host and found.host in failure.nodes]
     if same_node:
@@ -107,40 +104,21 @@ def compare_with_others(found: Diagnosis, run: RunDir) -> Diagnosis:
     return replace(found, others="; ".join(words))
 
 
-def _recent_siblings(run: RunDir) -> list[RunDir]:
-    folder = (run.sweep or run).path.parent
-    paths = [path for path in folder.iterdir() if path.is_dir() and path != run.path]
-    newest = sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)[:_SEARCHED_RUNS]
-    return [RunDir(path) for path in newest]
-
-
 def format_failures(failures: Sequence[Failure]) -> list[str]:
     """Return a table with a row for each cause, the costliest first; below it the nodes with several failures."""
     by_cause: dict[str, list[Failure]] = {}
     for failure in failures:
         by_cause.setdefault(failure.diagnosis.cause, []).append(failure)
     ordered = sorted(by_cause.items(), key=lambda item: (-sum(one.lost_gpu_hours for one in item[1]), item[0]))
-    rows = [
-        [
-            cause,
-            str(len(group)),
-            f"{sum(one.lost_gpu_hours for one in group):.3g}",
-            _list_nodes(group),
-            ", ".join(dict.fromkeys(one.run for one in group)),
-        ]
-        for cause, group in ordered
-    ]
+    rows = []
+    for cause, group in ordered:
+        nodes = list(dict.fromkeys(node for failure in group for node in failure.nodes))
+        more = f" and {len(nodes) - _SHOWN_NODES} more" if len(nodes) > _SHOWN_NODES else ""
+        lost = f"{sum(one.lost_gpu_hours for one in group):.3g}"
+        runs = ", ".join(dict.fromkeys(one.run for one in group))
+        rows.append([cause, str(len(group)), lost, ", ".join(nodes[:_SHOWN_NODES]) + more, runs])
     table = format_table([["CAUSE", "FAILURES", "GPU-HOURS LOST", "NODES", "RUNS"], *rows], right=(1, 2))
-    nodes = Counter(node for failure in failures for node in failure.nodes)
-    repeated = [
-        f"{node} had a part in {number} of {len(failures)} failures"
-        for node, number in nodes.most_common()
-        if number > 1
-    ]
+    counted = Counter(node for failure in failures for node in failure.nodes).most_common()
+    part = f"of {len(failures)} failures"
+    repeated = [f"{node} had a part in {number} {part}" for node, number in counted if number > 1]
     return [line.rstrip() for line in table] + repeated[:_SHOWN_NODES]
-
-
-def _list_nodes(group: Sequence[Failure]) -> str:
-    found = list(dict.fromkeys(node for failure in group for node in failure.nodes))
-    more = f" and {len(found) - _SHOWN_NODES} more" if len(found) > _SHOWN_NODES else ""
-    return ", ".join(found[:_SHOWN_NODES]) + more

@@ -10,7 +10,6 @@ import json
 import pickle
 import resource
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -56,7 +55,16 @@ def read_collectives(path: Path) -> list[tuple[int, str, str]] | None:
     with suppress(*_BROKEN):
         if path.is_file() and path.stat().st_size <= LARGEST_BYTES:
             entries = _PlainUnpickler(io.BytesIO(path.read_bytes())).load()["entries"]
-            return [_parse_entry(entry) for entry in entries if _is_collective(entry)]
+            of_group = (entry for entry in entries if entry["process_group"][0] == _DEFAULT_GROUP)
+            found = []
+            for entry in (entry for entry in of_group if not entry["is_p2p"]):
+                if not isinstance(name := entry["profiling_name"], str):
+                    raise TypeError(f"{type(name).__name__} instead of a string")
+                kind = name[:_NAME_CHARS].rpartition(":")[2]
+                tensors = entry["input_sizes"][:_MOST_SIZES]
+                sizes = [[_number(size) for size in tensor[:_MOST_SIZES]] for tensor in tensors]
+                found.append((_number(entry["collective_seq_id"]), kind, str(sizes)))
+            return found
     return None
 
 
@@ -65,22 +73,6 @@ def _lower_limit(what: int, most: int) -> None:
     soft, hard = resource.getrlimit(what)
     finite = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
     resource.setrlimit(what, (min([most, *finite]), hard))
-
-
-def _is_collective(entry: Mapping[str, Any]) -> bool:
-    return bool(entry["process_group"][0] == _DEFAULT_GROUP and not entry["is_p2p"])
-
-
-def _parse_entry(entry: Mapping[str, Any]) -> tuple[int, str, str]:
-    kind = _text(entry["profiling_name"])[:_NAME_CHARS].rpartition(":")[2]
-    sizes = [[_number(size) for size in tensor[:_MOST_SIZES]] for tensor in entry["input_sizes"][:_MOST_SIZES]]
-    return _number(entry["collective_seq_id"]), kind, str(sizes)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{type(value).__name__} instead of a string")
-    return value
 
 
 def _number(value: Any) -> int:

@@ -16,9 +16,12 @@ def format_diagnosis(diagnosis: Diagnosis) -> list[str]:
     same_name = diagnosis.name == diagnosis.job_id
     name = diagnosis.job_id if same_name else f"{diagnosis.name} (job {diagnosis.job_id})"
     state = f", {diagnosis.state}" if diagnosis.state else ""
+    rank = f"rank {diagnosis.rank}" if diagnosis.rank is not None else ""
+    host = f" on {diagnosis.host}" if diagnosis.host else ""
+    attempt = f", attempt {diagnosis.attempt}" if diagnosis.attempt else ""
     lines = [
         f"{name}{state}: {_format_cause(diagnosis)}",
-        *_format_place(diagnosis),
+        *([f"first:{rank and f' {rank}'}{host}{attempt}"] if rank or host else []),
         *(f"  {line.place}: {_shorten(line.text)}" for line in diagnosis.evidence),
         *([f"others: {diagnosis.others}"] if diagnosis.others else []),
         *([f"next: {diagnosis.advice}"] if diagnosis.advice else []),
@@ -36,11 +39,3 @@ def _format_cause(diagnosis: Diagnosis) -> str:
 def _shorten(text: str) -> str:
     """Return the head and the end of a long text: a message may say at its end what is wrong."""
     return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - SHOWN_END]} ... {text[-SHOWN_END:]}"
-
-
-def _format_place(diagnosis: Diagnosis) -> list[str]:
-    host = f" on {diagnosis.host}" if diagnosis.host else ""
-    attempt = f", attempt {diagnosis.attempt}" if diagnosis.attempt else ""
-    if diagnosis.rank is not None:
-        return [f"first: rank {diagnosis.rank}{host}{attempt}"]
-    return [f"first:{host}{attempt}"] if host else []

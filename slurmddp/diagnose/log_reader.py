@@ -68,38 +68,29 @@ def read_lines(
 
 def _split_lines(path: Path, data: bytes, offset: int) -> Iterator[LogLine]:
     for line in data.split(b"\n"):
-        if line.strip(b"\0 \t\r"):
-            for part in _versions(line.replace(b"\0", b"")):
+        if line.strip(b"\0 \t\r"):  # of what a progress bar has overwritten, the last counts, and what is no bar
+            *before, last = line.replace(b"\0", b"").rstrip(b"\r").split(b"\r")
+            for part in (*(part for part in before if part.strip() and not _BAR.search(part)), last):
                 yield LogLine(path, offset, clean_line(part[: 4 * LINE_CHARS])[:LINE_CHARS].rstrip())
         offset += len(line) + 1
 
 
-def _versions(line: bytes) -> list[bytes]:
-    """Return the versions of a line that a progress bar has overwritten: the last, and those that are no bar."""
-    *before, last = line.rstrip(b"\r").split(b"\r")
-    return [*(part for part in before if part.strip() and not _BAR.search(part)), last]
-
-
 def make_evidence(line: LogLine) -> Line:
     """Return a line as evidence, with its number: 0 if it lies too far into the file to be counted."""
-    return Line(relative_path(line.path), _line_number(line), line.text.strip())
+    number, left = 1, line.offset if line.offset <= COUNTED_BYTES else 0
+    try:
+        with line.path.open("rb") as file:
+            while left and (block := file.read(min(_BLOCK_BYTES, left))):
+                number, left = number + block.count(b"\n"), left - len(block)
+    except OSError:
+        number = 0
+    return Line(relative_path(line.path), number if line.offset <= COUNTED_BYTES else 0, line.text.strip())
 
 
 def relative_path(path: Path) -> str:
     """Return a path relative to the working directory if it lies in it."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
-
-
-def _line_number(line: LogLine) -> int:
-    if line.offset > COUNTED_BYTES:
-        return 0
-    count, left = 1, line.offset
-    with suppress(OSError), line.path.open("rb") as file:
-        while left and (block := file.read(min(_BLOCK_BYTES, left))):
-            count, left = count + block.count(b"\n"), left - len(block)
-        return count
-    return 0
 
 
 def modification_time(path: Path) -> float | None:

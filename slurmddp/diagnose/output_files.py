@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Final
 
 from slurmddp.diagnose.evidence import Evidence, read_log_evidence
 from slurmddp.diagnose.log_reader import relative_path
-from slurmddp.diagnose.rule_types import UNKNOWN, Diagnosis, Line
+from slurmddp.diagnose.rule_types import UNKNOWN, Diagnosis
 from slurmddp.diagnose.verdict import judge
 from slurmddp.errors import UsageError
 from slurmddp.slurm.job_info import JobInfo
@@ -42,17 +42,15 @@ def diagnose_output(words: Sequence[str], stdin: BinaryIO) -> Diagnosis:
         plain = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slurmddp-")))
         paths = {_make_readable(word, stdin, plain / str(number)): word for number, word in enumerate(_files_of(words))}
         evidence = read_log_evidence(list(paths), _find_ranks(paths), has_failed=False)
-        found = judge(JobInfo(job_id=_name(words), state="", source="files"), evidence)
+        name = "standard input" if words[0] == STDIN else words[0]
+        name += f" and {len(words) - 1} more" if len(words) > 1 else ""
+        found = judge(JobInfo(job_id=name, state="", source="files"), evidence)
         if found.cause == UNKNOWN:
             found = _explain_unknown(found, evidence)
         found = replace(found, name=found.job_id)
-        shown = {relative_path(path): word for path, word in paths.items()}
-        return replace(found, evidence=tuple(_rename(line, shown) for line in found.evidence))
-
-
-def _name(words: Sequence[str]) -> str:
-    first = "standard input" if words[0] == STDIN else words[0]
-    return first if len(words) == 1 else f"{first} and {len(words) - 1} more"
+        shown = {relative_path(path): "standard input" if word == STDIN else word for path, word in paths.items()}
+        lines = (replace(line, file=shown.get(line.file, line.file)) for line in found.evidence)
+        return replace(found, evidence=tuple(lines))
 
 
 def _files_of(words: Sequence[str]) -> list[str]:
@@ -98,15 +96,12 @@ def _unreadable(word: str, why: object) -> UsageError:
 def _find_ranks(paths: Mapping[Path, str]) -> dict[Path, int]:
     """Return the rank that wrote each of several files, if the names of all tell a different one."""
     for pattern in _RANK_NAMES:
-        found = {path: pattern.findall(_without_suffix(word)) for path, word in paths.items()}
+        names = {path: re.sub(r"\.(?:gz|xz|bz2|zst)\Z", "", word) for path, word in paths.items()}
+        found = {path: pattern.findall(name) for path, name in names.items()}
         ranks = {path: int(numbers[-1]) for path, numbers in found.items() if numbers}
         if len(paths) > 1 and len(ranks) == len(paths) == len(set(ranks.values())):
             return ranks
     return {}
-
-
-def _without_suffix(word: str) -> str:
-    return str(Path(word).with_suffix("")) if Path(word).suffix in (*_OPENERS, _ZSTD) else word
 
 
 def _explain_unknown(found: Diagnosis, evidence: Evidence) -> Diagnosis:
@@ -119,8 +114,3 @@ def _explain_unknown(found: Diagnosis, evidence: Evidence) -> Diagnosis:
         return replace(found, what=what, advice=advice)
     advice = "these are the last lines; name the outputs of the other ranks, and of the batch script, too"
     return replace(found, what="no failure is to be seen: no line of the output names one", advice=advice)
-
-
-def _rename(line: Line, shown: Mapping[str, str]) -> Line:
-    word = shown.get(line.file, line.file)
-    return replace(line, file="standard input" if word == STDIN else word)

@@ -17,7 +17,7 @@ SAMPLE: Final = 500
 """So many lines are looked at to find a prefix."""
 _FEWEST_LINES: Final = 4
 _MOST_PREFIXES: Final = 6
-_TIME: Final = (
+TIME: Final = (
     r"[\[(]?"
     r"(?:\d{4}[-/.]\d\d[-/.]\d\d[T _]|\d\d[-/]\d\d(?:[-/]\d\d)?[ _]|\w{3} +\d{1,2} (?:\d{4} )?|"
     r"\d{1,2}/\w{3}/\d{4}[: ])?"
@@ -28,7 +28,7 @@ _EXCEPTION: Final = r"\w*(?:Error|Exception|Warning|Exit|Interrupt)"
 _CLEAR_KINDS: Final = tuple(
     re.compile(pattern)
     for pattern in (
-        rf"{_TIME}(?: ?[:,|] ?| |$)",
+        rf"{TIME}(?: ?[:,|] ?| |$)",
         r"\[\d+,(?P<rank>\d+)\]<\w+>: ?",  # mpirun --tag-output
         r"\([^()]*\bpid=\d+[^()]*\) ?",  # Ray
         r"\[(?:rank|default)(?P<rank>\d+)\]:? ?",
@@ -62,32 +62,18 @@ _RANK_IN_PREFIX: Final = re.compile(r"\brank[ _:=]*(\d+)|\[\d+,(\d+)\]|\[default
 
 def strip_prefixes(lines: Sequence[LogLine]) -> list[LogLine]:
     """Return the lines of one file without what stands before them; ranks that a prefix names are set."""
-    found = [line._replace(text=_RAY_COUNT.sub("", line.text)) for line in _dedent(lines)]
+    indent = min((len(line.text) - len(line.text.lstrip()) for line in lines), default=0)
+    found = [line._replace(text=_RAY_COUNT.sub("", line.text[indent:])) for line in lines]
     for _ in range(_MOST_PREFIXES):
-        kind = _find_repeated(found)
+        printed = [line.text for line in found if line.text.strip() and not _LAUNCHER.match(line.text)]
+        sample = printed[:: max(1, len(printed) // SAMPLE)]
+        kinds = _CLEAR_KINDS if len(sample) < _FEWEST_LINES else (*_CLEAR_KINDS, *_OTHER_KINDS)
+        needed = max(1.0, REPEATED_SHARE * len(sample))
+        kind = next((kind for kind in kinds if sum(1 for text in sample if kind.match(text)) >= needed), None)
         if kind is None:
             break
         found = [_strip(line, kind) for line in found]
     return [_strip(line, _RANK_LABEL) for line in _strip_around_tracebacks(found)]
-
-
-def stream_of(line: LogLine) -> str:
-    """Return which program printed a line, as far as its prefix says."""
-    return str(line.rank) if line.rank is not None else re.sub(_TIME, "", line.prefix)
-
-
-def _dedent(lines: Sequence[LogLine]) -> list[LogLine]:
-    """Remove the indentation that all lines have."""
-    indent = min((len(line.text) - len(line.text.lstrip()) for line in lines), default=0)
-    return [line._replace(text=line.text[indent:]) for line in lines]
-
-
-def _find_repeated(lines: Sequence[LogLine]) -> re.Pattern[str] | None:
-    printed = [line.text for line in lines if line.text.strip() and not _LAUNCHER.match(line.text)]
-    sample = printed[:: max(1, len(printed) // SAMPLE)]
-    kinds = _CLEAR_KINDS if len(sample) < _FEWEST_LINES else (*_CLEAR_KINDS, *_OTHER_KINDS)
-    needed = max(1.0, REPEATED_SHARE * len(sample))
-    return next((kind for kind in kinds if sum(1 for text in sample if kind.match(text)) >= needed), None)
 
 
 def _strip_around_tracebacks(lines: Sequence[LogLine]) -> list[LogLine]:

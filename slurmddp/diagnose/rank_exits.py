@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -90,26 +91,17 @@ def parse_rank_exits(lines: Sequence[LogLine], *, tasks_are_nodes: bool = False)
 
     Each launcher reports the rank first that failed first.
     """
-    causes = _earliest_first([*_parse_root_causes(lines)])
+    causes = [*_parse_root_causes(lines)]
+    if times := [cause.time for cause in causes if cause.time is not None]:  # without failures long before the last
+        recent = (cause for cause in causes if cause.time is not None and cause.time > max(times) - _ONE_FAILURE_S)
+        causes = sorted(recent, key=lambda cause: cause.time or 0.0)
     others = (line for line in lines if not (causes and _ROOT_CAUSE_FIELD.match(line.text)))
-    reported = (found for line in others if (found := _parse_line(line, tasks_are_nodes=tasks_are_nodes)))
-    return [*causes, *reported, *_parse_last_line(lines)]
-
-
-def _parse_last_line(lines: Sequence[LogLine]) -> Iterator[RankExit]:
-    """Yield the exit that a shell prints among the last lines, without a rank: `Killed`, also behind a progress bar."""
+    reported = (_parse_line(line, tasks_are_nodes=tasks_are_nodes) for line in others)
+    found = [*causes, *filter(None, reported)]
     last = next((line for line in reversed(lines[-_LAST_LINES:]) if not _PROMPT.match(line.text)), None)
-    if last and (match := _LAST_WORD.search(last.text.strip())):
-        yield RankExit(line=last, number=None, signal=_SIGNAL_WORDS[match["word"].lower()])
-
-
-def _earliest_first(causes: list[RankExit]) -> list[RankExit]:
-    """Return the root causes of one failure in their order in time, without those of failures long before the last."""
-    last = max((cause.time for cause in causes if cause.time is not None), default=None)
-    if last is None:
-        return causes
-    timed = [cause for cause in causes if cause.time is not None and cause.time > last - _ONE_FAILURE_S]
-    return sorted(timed, key=lambda cause: cause.time or 0.0)
+    if last and (match := _LAST_WORD.search(last.text.strip())):  # by a shell, also behind a progress bar
+        found.append(RankExit(line=last, number=None, signal=_SIGNAL_WORDS[match["word"].lower()]))
+    return found
 
 
 def _parse_line(line: LogLine, *, tasks_are_nodes: bool) -> RankExit | None:
@@ -117,9 +109,12 @@ def _parse_line(line: LogLine, *, tasks_are_nodes: bool) -> RankExit | None:
         named = match.groupdict()
         host, tasks = named.get("host") or "", named.get("tasks")
         signal, status = _parse_end(**named)
+        number = int(named.get("rank") or 0)
+        with suppress(UsageError):  # srun's numbers may be those of several tasks, as in 4-7
+            number = int(expand(f"[{tasks}]")[0]) if tasks else number
         return RankExit(
             line=line,
-            number=_first_task(tasks) if tasks else int(named["rank"]),
+            number=number,
             host="" if "[" in host or "," in host else host,  # srun may name several, as in gpu[01-02]
             signal=signal,
             status=status,
@@ -154,27 +149,14 @@ def _parse_root_causes(lines: Sequence[LogLine]) -> Iterator[RankExit]:
             matches = [match for one in below if (match := _ROOT_CAUSE_FIELD.match(one.text))]
             fields = {match["name"]: match["value"] for match in matches}
             code = int(fields["exitcode"]) if re.fullmatch(r"-?\d{1,9}", fields.get("exitcode", "")) else 1
+            time = None  # torchrun prints the local one
+            with suppress(ValueError):
+                time = datetime.strptime(fields.get("time", ""), "%Y-%m-%d_%H:%M:%S").astimezone().timestamp()
             yield RankExit(
                 line=next((one for one in below if one.text.strip().startswith("exitcode")), line),
                 number=int(fields["rank"]) if fields.get("rank", "").isdecimal() else None,
                 host=fields.get("host", ""),
                 signal=_signal_name(-code) if code < 0 else "",
                 status=code if code >= 0 else None,
-                time=_parse_time(fields.get("time", "")),
+                time=time,
             )
-
-
-def _first_task(tasks: str) -> int:
-    """Return the first of srun's task numbers, for example of `4-7`."""
-    try:
-        return int(expand(f"[{tasks}]")[0])
-    except UsageError:
-        return 0
-
-
-def _parse_time(text: str) -> float | None:
-    """Return the time of torchrun's `2026-11-21_23:10:00`, which is local, in seconds since 1970."""
-    try:
-        return datetime.strptime(text, "%Y-%m-%d_%H:%M:%S").astimezone().timestamp()
-    except ValueError:
-        return None

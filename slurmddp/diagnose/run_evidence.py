@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -36,7 +36,8 @@ from slurmddp.diagnose.rules import find_rule
 from slurmddp.diagnose.tracebacks import find_own_frame, find_tracebacks
 from slurmddp.errors import UsageError
 from slurmddp.exit_codes import STOPPED
-from slurmddp.runs.exit_records import ExitRecord, decisive_record, read_records
+from slurmddp.runs.exit_records import ExitRecord
+from slurmddp.runs.facts import Attempt, read_attempt
 from slurmddp.runs.history import Event, History, LogPart
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.hostlist import expand
@@ -57,47 +58,30 @@ _COMPARED_CHARS: Final = 200
 """How much of an exception is compared with the lines of a log, which are cut."""
 
 
-@dataclass(frozen=True)
-class _Attempt:
-    """The files of one attempt."""
-
-    run: RunDir
-    job_id: str
-    name: str
-
-    @property
-    def folder(self) -> Path:
-        return self.run.attempt(self.job_id, self.name)
-
-    def output(self, rank: int) -> Path:
-        return self.run.rank_log(self.job_id, self.name, rank)
-
-    def error(self, rank: int) -> Path:
-        return self.run.rank_error(self.job_id, self.name, rank)
-
-
 def read_attempt_evidence(run: RunDir, job_id: str, attempt: str, events: Sequence[Event]) -> Evidence:
     """Return the evidence of one attempt; `events` are those of the job."""
-    files = _Attempt(run, job_id, attempt)
-    numbers, records = _list_files(files.folder), read_records(files.folder)
-    own_events = _attempt_events(events, attempt)
+    facts, folder = read_attempt(run, job_id, attempt), run.attempt(job_id, attempt)
+    numbers, records, decisive = _list_files(folder), facts.ranks, facts.decisive
+    own_events = [event for event in events if event.attempt == attempt]
     log = _read_batch_log(run, job_id, History(tuple(events)).log_parts.get(attempt, LogPart()))
-    nodes = [
-        line for node in numbers.get("node", ())[:READ_NODES] for line in read_lines(files.folder / f"node-{node}.out")
-    ]
+    nodes = [line for node in numbers.get("node", ())[:READ_NODES] for line in read_lines(folder / f"node-{node}.out")]
     world_size = 1 + max((rank for kind in ("end", "out", "error.json") for rank in numbers.get(kind, ())), default=-1)
     recorded = {record.rank: record.host for record in records if record.host}
     local_nodes = tuple(dict.fromkeys(recorded.values())) if JobRef.parse(job_id).is_local else ()
     hosts = _assign_hosts(own_events, world_size, local_nodes) | recorded
-    decisive = decisive_record(records)
     silent = tuple(sorted(set(range(world_size)) - {record.rank for record in records}))
-    console = read_lines(files.output(0))
+    console = read_lines(run.rank_log(job_id, attempt, 0))
     launcher = [*log, *nodes, *(line for line in console if line.text.startswith("torchrun: "))]
     observations = [
-        *_observe_ranks(files, records, silent, hosts),
+        *_observe_ranks(facts, silent, hosts),
         *(observation for lines in (log, nodes) for observation in observe_lines(lines)),
         *_observe_decisions(run, own_events),
     ]
+    told_to_stop = None
+    if decisive and decisive.status == STOPPED:
+        told_to_stop = Line(relative_path(decisive.path), 1, f"{STOPPED} {decisive.reason}")
+    dumps = {folder / f"flight.{rank}": rank for rank in numbers.get("flight", ())[:READ_DUMPS]}
+    loaded = flight_recorder.load_dumps(list(dumps))
     return Evidence(
         attempt=attempt,
         observations=tuple(observations),
@@ -106,8 +90,8 @@ def read_attempt_evidence(run: RunDir, job_id: str, attempt: str, events: Sequen
         hosts=hosts,
         silent_ranks=silent,
         failed_count=sum(1 for record in records if record.failed),
-        stop_record=_stop_line(decisive),
-        divergence=_find_divergence(files.folder, numbers.get("flight", ())),
+        stop_record=told_to_stop,
+        divergence=flight_recorder.find_divergence({dumps[path]: dump for path, dump in loaded.items()}),
         suspicious_lines=find_suspicious_lines([*log, *nodes] or console),
     )
 
@@ -137,19 +121,6 @@ def _list_files(folder: Path) -> dict[str, list[int]]:
                 rank, kind, flight, flight_rank, node, node_number = match.groups()
                 found.setdefault(kind or flight or node, []).append(int(rank or flight_rank or node_number))
     return {kind: sorted(numbers) for kind, numbers in found.items()}
-
-
-def _attempt_events(events: Sequence[Event], attempt: str) -> list[Event]:
-    """Return the events from the attempt's last start up to the next start; none if it has no start."""
-    own: list[Event] = []
-    inside = False
-    for event in events:
-        if event.kind == "attempt_start":
-            inside = event.attempt == attempt
-            own = [] if inside else own
-        if inside:
-            own.append(event)
-    return own
 
 
 def _read_batch_log(run: RunDir, job_id: str, part: LogPart) -> list[LogLine]:
@@ -187,27 +158,25 @@ def _observe_reason(text: str, line: Line, time: float) -> Iterator[Observation]
         yield make_observation(*match, line, time=time, rank=None)
 
 
-def _observe_ranks(
-    files: _Attempt, records: Sequence[ExitRecord], silent: Sequence[int], hosts: Mapping[int, str]
-) -> Iterator[Observation]:
-    failed = [record for record in records if record.failed]
+def _observe_ranks(attempt: Attempt, silent: Sequence[int], hosts: Mapping[int, str]) -> Iterator[Observation]:
+    failed = [record for record in attempt.ranks if record.failed]
     for record in failed[:READ_RANKS]:
-        yield from _observe_recorded_rank(files, record)
+        yield from _observe_recorded_rank(attempt, record)
     for record in failed[READ_RANKS:]:
         rule, groups = _find_reason_rule(record.reason)
         yield make_observation(rule, groups, _record_line(record), time=record.time, rank=record.rank, host=record.host)
     for rank in silent[:READ_RANKS]:
-        yield from _observe_silent_rank(files, rank, hosts.get(rank, ""))
+        yield from _observe_silent_rank(attempt, rank, hosts.get(rank, ""))
 
 
-def _observe_recorded_rank(files: _Attempt, record: ExitRecord) -> Iterator[Observation]:
+def _observe_recorded_rank(attempt: Attempt, record: ExitRecord) -> Iterator[Observation]:
     """Yield what a rank's record says; if it only lost its peer or waited, what its output says too."""
-    error, rank, host = files.error(record.rank), record.rank, record.host
+    rank, host, error = record.rank, record.host, attempt.run.rank_error(attempt.job_id, attempt.name, record.rank)
     texts, time = _read_exceptions(error) or [record.reason], modification_time(error) or record.time
     index, rule, groups = find_exception_rule(texts) or (0, *_find_reason_rule(record.reason))
-    lines = strip_prefixes(read_lines(files.output(rank), head=RANK_BYTES, tail=RANK_BYTES))
+    lines = strip_prefixes(read_lines(record.output, head=RANK_BYTES, tail=RANK_BYTES))
     line, frame = _find_line(lines, texts[index], _record_line(record))
-    own = replace(make_observation(rule, groups, line, time=time, rank=rank, host=host), frame=frame)
+    own = make_observation(rule, groups, line, time=time, rank=rank, host=host, frame=frame)
     if own.is_cause and rule.key != EXIT_STATUS:
         yield own
         return
@@ -218,16 +187,17 @@ def _observe_recorded_rank(files: _Attempt, record: ExitRecord) -> Iterator[Obse
     yield from others
 
 
-def _observe_silent_rank(files: _Attempt, rank: int, host: str) -> list[Observation]:
+def _observe_silent_rank(attempt: Attempt, rank: int, host: str) -> list[Observation]:
     """Return what the error file says of a rank without a record, else what its output says."""
-    output, error = files.output(rank), files.error(rank)
+    place = (attempt.job_id, attempt.name, rank)
+    output, error = attempt.run.rank_log(*place), attempt.run.rank_error(*place)
     lines = strip_prefixes(read_lines(output))
     texts = _read_exceptions(error)
     if match := find_exception_rule(texts):
         index, rule, groups = match
         line, frame = _find_line(lines, texts[index], Line(relative_path(error), 0, texts[index]))
-        own = make_observation(rule, groups, line, time=modification_time(error), rank=rank, host=host)
-        return [replace(own, frame=frame)]
+        time = modification_time(error)
+        return [make_observation(rule, groups, line, time=time, rank=rank, host=host, frame=frame)]
     found = [*observe_tracebacks(lines, rank=rank, host=host), *observe_lines(lines, rank=rank, host=host)]
     return _set_missing_time(found, modification_time(output))
 
@@ -267,16 +237,3 @@ def _find_line(lines: Sequence[LogLine], exception: str, missing: Line) -> tuple
             frame = find_own_frame(lines, index)
             return make_evidence(lines[index]), make_evidence(frame) if frame else None
     return missing, None
-
-
-def _stop_line(record: ExitRecord | None) -> Line | None:
-    """Return the line of the decisive record if it says that the ranks were told to stop."""
-    if record is None or record.status != STOPPED:
-        return None
-    return Line(relative_path(record.path), 1, f"{STOPPED} {record.reason}")
-
-
-def _find_divergence(folder: Path, ranks: Sequence[int]) -> flight_recorder.Divergence | None:
-    paths = {folder / f"flight.{rank}": rank for rank in ranks[:READ_DUMPS]}
-    dumps = flight_recorder.load_dumps(list(paths))
-    return flight_recorder.find_divergence({paths[path]: dump for path, dump in dumps.items()})

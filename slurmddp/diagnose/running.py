@@ -1,18 +1,16 @@
-"""What a running attempt does: it trains, has slowed down, or is stuck. Reads the run's files."""
+"""What a running attempt does: it trains, has slowed down, or is stuck. Reads the ranks' outputs."""
 
 import statistics
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 from slurmddp.diagnose.log_reader import make_evidence, read_lines
-from slurmddp.diagnose.rule_types import Line
-from slurmddp.runs.history import Event, read_newest
-from slurmddp.runs.layout import RunDir
+from slurmddp.diagnose.rule_types import Diagnosis
+from slurmddp.runs.history import Event
 from slurmddp.text import format_duration
 
 STUCK_S: Final = 300.0
@@ -27,37 +25,38 @@ _SHOWN_RANKS: Final = 3
 _TAIL_BYTES: Final = 2**14
 
 
-@dataclass(frozen=True, kw_only=True)
-class Activity:
-    """What an attempt does."""
+def describe_activity(events: Sequence[Event], folder: Path) -> Diagnosis:
+    """Return what an attempt does, by its events, or the last of them, and by when its ranks printed last.
 
-    cause: str = "running"
-    """`running`, `slow` or `stuck`."""
-    what: str = ""
-    evidence: tuple[Line, ...] = ()
-
-
-def describe_activity(run: RunDir, job_id: str, attempt: str) -> Activity:
-    """Return what an attempt does, by its steps and by when its ranks printed last."""
-    now, events = time.time(), read_newest(run).of_job(job_id).events
-    own = [event for event in events if event.attempt == attempt]
-    steps = [event for event in own if event.kind == "metrics" and event.count("step")]
-    printed = _last_prints(run.attempt(job_id, attempt))
-    signs = [event.time for event in own] + list(printed.values())
+    The cause is `running`, `slow` or `stuck`.
+    """
+    now, steps = time.time(), [event for event in events if event.kind == "metrics" and event.count("step")]
+    printed = {}
+    with suppress(OSError):
+        for path in folder.glob("*.out"):
+            if (state := path.stat()).st_size:
+                printed[path] = state.st_mtime
+    signs = [event.time for event in events] + list(printed.values())
     quiet_s = max(0.0, now - max(signs, default=now))
-    usual_s = _usual_interval(steps)
+    usual_s = statistics.median([after.time - before.time for before, after in pairwise(steps)] or [0.0])
     if quiet_s > max(STUCK_S, _STUCK_PACES * usual_s):
         what = f"{_describe_steps(steps, now)}, and no rank has printed anything for {format_duration(quiet_s)}"
-        return Activity(cause="stuck", what=f"it seems to be stuck: {what}", evidence=_last_lines(printed))
+        silent = sorted(printed, key=lambda path: printed[path])[:_SHOWN_RANKS]  # longest
+        lines = ([line for line in read_lines(path, head=0, tail=_TAIL_BYTES) if line.text.strip()] for path in silent)
+        evidence = tuple(make_evidence(own[-1]) for own in lines if own)
+        return Diagnosis(cause="stuck", what=f"it seems to be stuck: {what}", evidence=evidence)
     if not steps:
         silence = f"; a rank printed last {format_duration(quiet_s)} ago" if printed else ""
-        return Activity(what=f"no step is on record{silence}")
-    paces = _paces(steps)
+        return Diagnosis(cause="running", what=f"no step is on record{silence}")
+    taken = [
+        (after.time - before.time, after.count("step") - before.count("step")) for before, after in pairwise(steps)
+    ]
+    paces = [seconds / number for seconds, number in taken if number > 0 and seconds > 0]  # seconds a step
     recent, before = paces[-len(paces) // 4 :], paces[: -len(paces) // 4]
     if len(paces) >= _LEAST_PACES and statistics.median(recent) > _SLOW * statistics.median(before):
         slow, usual = (f"{1 / statistics.median(part):.3g}" for part in (recent, before))
-        return Activity(cause="slow", what=f"it has slowed down to {slow} steps a second, from {usual}")
-    return Activity(what=f"it trains: {_describe_steps(steps, now)}")
+        return Diagnosis(cause="slow", what=f"it has slowed down to {slow} steps a second, from {usual}")
+    return Diagnosis(cause="running", what=f"it trains: {_describe_steps(steps, now)}")
 
 
 def _describe_steps(steps: Sequence[Event], now: float) -> str:
@@ -66,33 +65,3 @@ def _describe_steps(steps: Sequence[Event], now: float) -> str:
     last = steps[-1]
     total = f"/{last.count('total')}" if last.count("total") else ""
     return f"step {last.count('step')}{total} was {format_duration(max(0.0, now - last.time))} ago"
-
-
-def _paces(steps: Sequence[Event]) -> list[float]:
-    """Return the seconds that a step took between each two records."""
-    taken = [
-        (after.time - before.time, after.count("step") - before.count("step")) for before, after in pairwise(steps)
-    ]
-    return [seconds / number for seconds, number in taken if number > 0 and seconds > 0]
-
-
-def _usual_interval(steps: Sequence[Event]) -> float:
-    """Return the usual time between two records in seconds; 0 where it is not known."""
-    return statistics.median([after.time - before.time for before, after in pairwise(steps)] or [0.0])
-
-
-def _last_prints(folder: Path) -> dict[Path, float]:
-    """Return the outputs of the ranks that have printed, each with the time of the last line."""
-    found = {}
-    with suppress(OSError):
-        for path in folder.glob("*.out"):
-            if (state := path.stat()).st_size:
-                found[path] = state.st_mtime
-    return found
-
-
-def _last_lines(printed: dict[Path, float]) -> tuple[Line, ...]:
-    """Return the last line of the ranks that have been silent longest."""
-    silent = sorted(printed, key=lambda path: printed[path])[:_SHOWN_RANKS]
-    lines = [[line for line in read_lines(path, head=0, tail=_TAIL_BYTES) if line.text.strip()] for path in silent]
-    return tuple(make_evidence(own[-1]) for own in lines if own)

@@ -152,8 +152,14 @@ def find_fatal_tracebacks(lines: Sequence[LogLine]) -> list[Traceback]:
     ordinary = [is_ordinary(line) and not (names_exception(line.text) and _is_told(line, exceptions)) for line in lines]
     after = [*accumulate(reversed(ordinary), initial=0)][::-1]  # one pass: programs log thousands of caught exceptions
     found = [replace(traceback, lines_after=after[traceback.end]) for traceback in found]
-    fatal = [traceback for traceback in found if traceback.lines_after <= MOST_AFTER_FATAL]
-    return fatal or [traceback for traceback in found[-1:] if _precedes_summary(traceback, lines)]
+    if fatal := [traceback for traceback in found if traceback.lines_after <= MOST_AFTER_FATAL]:
+        return fatal
+    return [
+        last
+        for last in found[-1:]
+        if last.lines_after <= OUTLIVED_LINES
+        and len({line_shape(line.text) for line in ordinary_lines(lines[last.end :])}) > last.lines_after / 2
+    ]
 
 
 def find_own_frame(lines: Sequence[LogLine], exception: int) -> LogLine | None:
@@ -175,13 +181,6 @@ def _is_told(line: LogLine, exceptions: set[str]) -> bool:
     """Return whether other ranks printed this exception in their tracebacks, too."""
     is_head = line.text.endswith(":")
     return line.text in exceptions or (is_head and any(told.startswith(line.text) for told in exceptions))
-
-
-def _precedes_summary(traceback: Traceback, lines: Sequence[LogLine]) -> bool:
-    if traceback.lines_after > OUTLIVED_LINES:
-        return False
-    shapes = {line_shape(line.text) for line in ordinary_lines(lines[traceback.end :])}
-    return len(shapes) > traceback.lines_after / 2
 
 
 def ordinary_lines(lines: Sequence[LogLine]) -> list[LogLine]:

@@ -52,7 +52,11 @@ _UNCAUGHT_STATUS: Final = 1
 
 def judge(job: JobInfo, evidence: Evidence) -> Diagnosis:
     """Return the diagnosis of an attempt that failed, from its evidence alone."""
-    own = (seen for seen in evidence.observations if not _is_of_another_job(job, seen))
+    own = []
+    for seen in evidence.observations:  # but what Slurm said of another job, whose log was printed
+        named = _OTHER_JOB.search(seen.line.text)
+        if named is None or named[1] == job.job_id or not job.job_id.isdecimal():
+            own.append(seen)
     evidence = replace(evidence, observations=tuple(_weigh_cause(evidence, job.state, seen) for seen in own))
     found = (
         _judge_stop(evidence)
@@ -73,12 +77,6 @@ def judge(job: JobInfo, evidence: Evidence) -> Diagnosis:
     )
 
 
-def _is_of_another_job(job: JobInfo, seen: Observation) -> bool:
-    """Tell whether Slurm said it of another job, whose log was printed; the number of an array's task is not known."""
-    named = _OTHER_JOB.search(seen.line.text)
-    return named is not None and job.job_id.isdecimal() and named[1] != job.job_id
-
-
 def _weigh_cause(evidence: Evidence, state: str, seen: Observation) -> Observation:
     """Lower the weight of a cause that was only printed, because the program may have caught and logged it.
 
@@ -89,18 +87,14 @@ def _weigh_cause(evidence: Evidence, state: str, seen: Observation) -> Observati
         return seen
     first, own = next(iter(evidence.exits), None), _find_exit(evidence, seen)
     external = first is not None and first.signal and (seen.lines_after > 0 or first.signal in _EXTERNAL_ENDS)
-    if first is not None and external and not _explains(seen, first):
-        return weaken(seen)
+    if first is not None and external:
+        rule = end_causes().get(first.signal)
+        if seen.rule.key not in (rule.key if rule else "", *_KILLERS.get(first.signal, ())):  # it has another cause
+            return weaken(seen)
     exited_itself = own is None or own.status == _UNCAUGHT_STATUS
     if seen.lines_after == 0 and exited_itself and state not in _EXTERNAL_STATES:
         return seen
     return replace(seen, sure="likely")
-
-
-def _explains(seen: Observation, end: RankExit) -> bool:
-    """Tell whether an observation and the exit of a rank have the same cause."""
-    rule = end_causes().get(end.signal)
-    return (rule is not None and rule.key == seen.rule.key) or seen.rule.key in _KILLERS.get(end.signal, ())
 
 
 def _judge_stop(evidence: Evidence) -> Diagnosis | None:
@@ -118,35 +112,28 @@ def _judge_stop(evidence: Evidence) -> Diagnosis | None:
 
 
 def _judge_causes(evidence: Evidence) -> Diagnosis | None:
-    causes = _drop_outlived([seen for seen in evidence.observations if seen.is_cause])
+    causes = [seen for seen in evidence.observations if seen.is_cause]
+    final = {seen.rank for seen in causes if seen.rule.place == "exception" and seen.lines_after == 0}
+    # without exceptions of ranks that printed a fatal one later
+    causes = [
+        seen for seen in causes if seen.rule.place != "exception" or not seen.lines_after or seen.rank not in final
+    ]
     keys = {seen.rule.key for seen in causes}
     weaker = {key for stronger, dropped in _STRONGER if keys & stronger for key in dropped}
     causes = [seen for seen in causes if seen.rule.key not in weaker]
     if _OUT_OF_MEMORY in keys:
         causes = [seen for seen in causes if not (seen.rule.general and seen.rule.place == "exception")]
     specific = [seen for seen in causes if not (seen.rule.general and seen.sure == "likely")]
-    first = _find_root_cause(evidence, specific or causes) or _find_earliest(specific or causes)
+    number = next((end.number for end in evidence.exits if end.time is not None), None)  # that torchrun saw fail first
+    of_first = (seen for seen in specific or causes if number is not None and seen.rank == number)
+    root = next((seen for seen in of_first if seen.time is None or not evidence.attempt), None)
+    first = root or _find_earliest(specific or causes)
     return _diagnose_observation(evidence, first) if first else None
-
-
-def _drop_outlived(causes: Sequence[Observation]) -> list[Observation]:
-    """Return the causes without the exceptions of ranks that printed a fatal one later."""
-    raised = [seen for seen in causes if seen.rule.place == "exception"]
-    final = {seen.rank for seen in raised if seen.lines_after == 0}
-    outlived = [seen for seen in raised if seen.lines_after and seen.rank in final]
-    return [seen for seen in causes if seen not in outlived]
 
 
 def _find_earliest(observations: Sequence[Observation]) -> Observation | None:
     """Return the first in time; those without a time come first, in their order: they are Slurm's, or of one log."""
     return min(observations, key=lambda seen: seen.time if seen.time is not None else 0.0, default=None)
-
-
-def _find_root_cause(evidence: Evidence, causes: Sequence[Observation]) -> Observation | None:
-    """Return the cause without a time of the rank that torchrun saw fail first."""
-    number = next((end.number for end in evidence.exits if end.time is not None), None)
-    found = (seen for seen in causes if seen.rank == number and (seen.time is None or not evidence.attempt))
-    return next(found, None) if number is not None else None
 
 
 def _diagnose_observation(evidence: Evidence, seen: Observation) -> Diagnosis:
@@ -184,14 +171,18 @@ def _judge_exits(evidence: Evidence) -> Diagnosis | None:
     has_symptoms = bool(_symptoms(evidence))
     observed = any(seen.rank == end.number and not end.is_node for seen in evidence.observations)
     rule = end_causes().get(end.signal or "status")
+    announced = (seen.line.number for seen in _observations_of(evidence, {"step-ended"}))
     if (
         rule is None
         or (end.status is not None and (observed or evidence.failed_count or has_symptoms))  # an observation says why
-        or (end.signal == "SIGTERM" and _was_stopped_before(evidence, end))
+        or (end.signal == "SIGTERM" and any(0 < at < make_evidence(end.line).number for at in announced))
         or (end.signal == "SIGABRT" and has_symptoms)  # torch's watchdog aborted the rank after it had waited
     ):
         return None
-    rank = _rank_of_exit(evidence, end)
+    rank = end.number
+    if end.is_node:  # its only rank without a record
+        silent = [rank for rank in evidence.silent_ranks if evidence.host_of(rank) == end.host]
+        rank = silent[0] if len(silent) == 1 else None
     who = f"rank {rank}" if rank is not None else f"a rank of node {end.number}" if end.is_node else "a process"
     what, lines = f"{who}: {rule.what.format(status=end.status)}", [make_evidence(end.line), *_peer_lines(evidence)]
     return rule.make_diagnosis(what, rank=rank, host=end.host, evidence=_select_lines(lines))
@@ -208,20 +199,6 @@ def _symptoms(evidence: Evidence) -> list[Observation]:
 def _vagueness(seen: Observation) -> int:
     """Return 0 for a symptom that says what happened, more for one that counts only if there is no such symptom."""
     return 2 + (seen.rule.place == "end") if seen.rule.general else int(seen.rule.key in _VAGUE)
-
-
-def _was_stopped_before(evidence: Evidence, end: RankExit) -> bool:
-    """Tell whether Slurm had announced before the exit that it ends the step."""
-    number = make_evidence(end.line).number
-    return any(seen.rule.key == "step-ended" and 0 < seen.line.number < number for seen in evidence.observations)
-
-
-def _rank_of_exit(evidence: Evidence, end: RankExit) -> int | None:
-    """Return the rank that ended; if the task is a whole node, its only rank without a record."""
-    if not end.is_node:
-        return end.number
-    silent = [rank for rank in evidence.silent_ranks if evidence.host_of(rank) == end.host]
-    return silent[0] if len(silent) == 1 else None
 
 
 def _judge_symptoms(evidence: Evidence) -> Diagnosis | None:

@@ -72,8 +72,14 @@ def check_by_job(resolved: Resolved, environ: Mapping[str, str], notice: Notice)
             notice(f"job {numbers[0]} checks {count(spec.nodes, 'node')}")
             follow.wait_for_job(done.run, numbers[0], environ, notice=notice)
         except BaseException:
-            for number in numbers:
-                _cancel_job(number, environ)
+            deadline = time.monotonic() + _CANCEL_LIMIT_S
+            with suppress(ClusterError):  # and it writes nothing more once it has ended
+                for number in numbers:
+                    client.order(commands.cancel(number), environ)
+                is_there = bool(numbers)
+                while is_there and time.monotonic() < deadline:
+                    is_there = any(not job.has_ended for job in queries.jobs(numbers, environ))
+                    time.sleep(_POLL_S)
             raise
         return list(read_findings(done.run, numbers[0]))
 
@@ -106,15 +112,6 @@ def check_by_step(resolved: Resolved, environ: Mapping[str, str], notice: Notice
                     client.order(commands.cancel(*own), environ)
             raise
         return list(read_findings(run, job))
-
-
-def _cancel_job(number: str, environ: Mapping[str, str]) -> None:
-    """Cancel a job, and wait a little for its end, so that it writes nothing more."""
-    deadline = time.monotonic() + _CANCEL_LIMIT_S
-    with suppress(ClusterError):
-        client.order(commands.cancel(number), environ)
-        while time.monotonic() < deadline and any(not job.has_ended for job in queries.jobs([number], environ)):
-            time.sleep(_POLL_S)
 
 
 def build_check_spec(spec: JobSpec, folder: Path) -> JobSpec:
@@ -159,15 +156,11 @@ def step_variables(spec: JobSpec, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_findings(run: RunDir, job_id: str) -> Iterator[Finding]:
-    """Yield the findings of a check, and why it ended early if it did."""
+    """Yield the findings of a check; and why it ended early, by the supervisor's events, its set-up record and srun."""
     table: dict[str, Any] = json.loads(run.findings.read_bytes()) if run.findings.exists() else {}
     yield from (msgspec.convert(each, Finding) for each in table.get("findings", []))
-    if not table.get("complete"):
-        yield _explain_early_end(run, job_id, has_met=bool(table))
-
-
-def _explain_early_end(run: RunDir, job_id: str, *, has_met: bool) -> Finding:
-    """Return why a check ended early, from the supervisor's events, its set-up record and srun's errors."""
+    if table.get("complete"):
+        return
     log = run.batch_log(job_id)
     text = log.read_text("utf-8", "replace") if log.exists() else ""
     what = read_job(run, job_id).outcome.reason
@@ -180,9 +173,9 @@ def _explain_early_end(run: RunDir, job_id: str, *, has_met: bool) -> Finding:
         why = "srun could not open the output of its ranks: the run's folder is missing or read-only there"
         advice = "choose a folder that all nodes can write to (--runs-dir), or exclude the node (--exclude)"
     else:
-        check, why = "ranks" if has_met else "meeting", "the ranks of a job on these nodes would end the same way"
+        check, why = "ranks" if table else "meeting", "the ranks of a job on these nodes would end the same way"
         advice = f"the output is in {run.logs}"
-    return Finding(check=check, level="error", host=host, what=what, why=why, advice=advice)
+    yield Finding(check=check, level="error", host=host, what=what, why=why, advice=advice)
 
 
 @contextmanager

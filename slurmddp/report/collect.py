@@ -90,7 +90,16 @@ class Report:
 def collect_report(run: RunDir, environ: Mapping[str, str], *, now: float) -> Report:
     """Return the report of a run; if Slurm does not answer, from its files alone."""
     report = _collect_undiagnosed(run, environ, now)
-    report = replace(report, causes=dict(_diagnose_attempts(run, report)))
+    unclear = (Kind.REQUEUED, Kind.UNKNOWN)
+    wanted = [one for one in report.attempts if one.outcome.kind.failed or one.outcome.kind in unclear]
+    causes = {}
+    for attempt in wanted[-MOST_CAUSES:]:  # by their own files
+        if attempt.name in run.attempts(attempt.job_id):
+            events = [event for event in report.events if event.job == attempt.job_id]
+            cause = diagnose_attempt(run, attempt.job_id, attempt.name, events)
+            if cause.cause not in (UNKNOWN, NONE):
+                causes[attempt.label] = _mask_secrets(cause)
+    report = replace(report, causes=causes)
     if report.phase != "failed":
         return report
     job_id = report.status.job_id if report.status else report.attempts[-1].job_id
@@ -106,18 +115,6 @@ def collect_report(run: RunDir, environ: Mapping[str, str], *, now: float) -> Re
     return report
 
 
-def _diagnose_attempts(run: RunDir, report: Report) -> Iterator[tuple[str, Diagnosis]]:
-    """Yield why the last attempts that failed did so, from their own files."""
-    unclear = (Kind.REQUEUED, Kind.UNKNOWN)
-    wanted = [one for one in report.attempts if one.outcome.kind.failed or one.outcome.kind in unclear]
-    for attempt in wanted[-MOST_CAUSES:]:
-        if attempt.name in run.attempts(attempt.job_id):
-            events = [event for event in report.events if event.job == attempt.job_id]
-            found = diagnose_attempt(run, attempt.job_id, attempt.name, events)
-            if found.cause not in (UNKNOWN, NONE):
-                yield attempt.label, _mask_secrets(found)
-
-
 def _mask_secrets(found: Diagnosis) -> Diagnosis:
     """Mask the secrets in a diagnosis: a set-up line may set a variable to one, and pages are sent to others."""
     if found.cause != "set-up-failed":
@@ -127,11 +124,11 @@ def _mask_secrets(found: Diagnosis) -> Diagnosis:
 
 
 def _collect_undiagnosed(run: RunDir, environ: Mapping[str, str], now: float) -> Report:
-    sampled, jobs = read_events(run.events), find_all_jobs(run).jobs
+    (events, counts), jobs = read_events(run.events), find_all_jobs(run).jobs
     numbers = {JobRef.parse(job).array_id for job in jobs}  # the job of a setting is an array of its sweep
     submitted = tuple(item for item in submissions(run.sweep or run) if item["job"] in numbers)
     statuses = tuple(status.query_jobs([Target(run, jobs)], environ, now=now)) if jobs else ()
-    history = History(tuple(sorted(sampled.events, key=lambda event: event.time)))
+    history = History(tuple(sorted(events, key=lambda event: event.time)))
     answers = {item.job_id: item.slurm for item in statuses if item.slurm}
     silent = any(item.silence for item in statuses)
     timeline = build_timeline(
@@ -148,7 +145,7 @@ def _collect_undiagnosed(run: RunDir, environ: Mapping[str, str], now: float) ->
         command=_format_command(spec),
         settings=tuple(_list_settings(spec)),
         events=history.events,
-        counts=sampled.counts,
+        counts=counts,
         timeline=timeline,
         figures=compute_figures(timeline),
     )
@@ -166,13 +163,12 @@ def _format_command(spec: Mapping[str, Any]) -> str:
     if not isinstance(words, list) or not words:
         worker = spec.get("worker")
         return f"{WORKER}, task {worker.get('task')}" if isinstance(worker, dict) else ""
-    # spec.toml holds a word that is not UTF-8 as a list of bytes
-    plain = (bytes(word).decode("utf-8", "backslashreplace") if _is_bytes(word) else str(word) for word in words)
-    return shlex.join(map(str, mask_secrets(list(plain))))
-
-
-def _is_bytes(word: Any) -> bool:
-    return isinstance(word, list) and all(isinstance(byte, int) and 0 <= byte < 256 for byte in word)  # noqa: PLR2004 a byte
+    plain = []
+    for word in words:  # spec.toml holds one that is not UTF-8 as a list of bytes
+        with suppress(TypeError, ValueError):
+            word = bytes(word).decode("utf-8", "backslashreplace") if isinstance(word, list) else word  # noqa: PLW2901
+        plain.append(str(word))
+    return shlex.join(map(str, mask_secrets(plain)))
 
 
 def _list_settings(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:

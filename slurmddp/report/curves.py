@@ -41,17 +41,8 @@ Counts = Mapping[tuple[str, str], Mapping[str, ValueCount]]
 """By job and attempt, and by name; of all metrics, also of those that are not kept."""
 
 
-@dataclass(frozen=True)
-class SampledEvents:
-    """The events of a run, with the metrics downsampled."""
-
-    events: tuple[Event, ...]
-    """In the order of the file; the metrics of each attempt follow all other events, and have `RATE` as a value."""
-    counts: Counts
-
-
-def read_events(path: Path) -> SampledEvents:
-    """Return the events of a file of JSON lines, without lines that are no event; none if there is no file."""
+def read_events(path: Path) -> tuple[tuple[Event, ...], Counts]:
+    """Return the events of a file of JSON lines as `downsample_events`; none if there is no file."""
     with open_or_empty(path) as file:
         count = sum(_METRICS in line for line in file)
         file.seek(0)
@@ -59,8 +50,8 @@ def read_events(path: Path) -> SampledEvents:
         return downsample_events(parse_events(file), size)
 
 
-def downsample_events(events: Iterable[Event], size: int) -> SampledEvents:
-    """Return the events, with the metrics of each attempt in buckets of this size.
+def downsample_events(events: Iterable[Event], size: int) -> tuple[tuple[Event, ...], Counts]:
+    """Return the events, behind them each attempt's metrics, with `RATE`, in buckets of this size; and their counts.
 
     Each bucket of an attempt's metrics keeps its first and last, and the least and most for each name, `RATE` included.
     So a peak among a million stays (M4: Jugel et al., VLDB 2014).
@@ -79,7 +70,7 @@ def downsample_events(events: Iterable[Event], size: int) -> SampledEvents:
         key: {name: ValueCount(count, one.odd[name]) for name, count in one.counts.items()}
         for key, one in series.items()
     }
-    return SampledEvents((*others, *metrics), counts)
+    return (*others, *metrics), counts
 
 
 def logged_values(metrics: Event) -> Iterator[tuple[str, float]]:

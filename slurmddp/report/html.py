@@ -6,7 +6,6 @@ escapes, and the page's security policy forbids the browser to load or run anyth
 
 import base64
 import hashlib
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,12 +40,6 @@ def render_page(report: Report) -> bytes:
     css = (_FOLDER / "page.css").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     values = _template_values(report) | {"css": Markup(css), "css_digest": digest}  # noqa: S704 a file of this package
-    text = _environment().get_template("page.html.j2").render(values)
-    return text.encode("utf-8", "replace")
-
-
-@cache
-def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),
         undefined=jinja2.StrictUndefined,
@@ -55,13 +48,8 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         autoescape=True,
     )
-    environment.filters |= {
-        "duration": number_format.duration,
-        "clock": number_format.clock,
-        "figure": number_format.figure,
-        "percent": number_format.percent,
-    }
-    return environment
+    environment.filters |= {name: getattr(number_format, name) for name in ("duration", "clock", "figure", "percent")}
+    return environment.get_template("page.html.j2").render(values).encode("utf-8", "replace")
 
 
 def _make_printable(value: Any) -> Any:

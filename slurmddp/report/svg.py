@@ -7,13 +7,13 @@ square of SIDE by SIDE that is stretched.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from slurmddp.monitoring.event_words import describe_event
 from slurmddp.report import number_format
 from slurmddp.report.attempts import Span, TimedAttempt, TimeKind
-from slurmddp.report.axis import Scale, time_ticks
 from slurmddp.report.curves import HELD, STEPS_PER_S, THROUGHPUT, WRITE, Curves, Line
+from slurmddp.report.number_format import Scale, time_ticks
 from slurmddp.report.timeline import Timeline
 from slurmddp.text import format_duration
 
@@ -70,31 +70,8 @@ class Tick:
     """The part of the label that stands there: at an edge of the chart, the end that keeps the label inside."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DrawnLine:
-    """One line of a chart."""
-
-    line: Line
-    style: int
-    path: str
-    number: int
-    """The number of the attempt, from 1; it is drawn where the line begins."""
-    x: str
-    y: str
-    """The place of the number."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Chart:
-    """A curve with its axes."""
-
-    title: str
-    description: str
-    is_log: bool
-    lines: tuple[DrawnLine, ...]
-    odd: tuple[Mark, ...]
-    x_ticks: tuple[Tick, ...]
-    y_ticks: tuple[Tick, ...]
+Chart = Mapping[str, Any]
+"""A curve with its axes, as the page's template reads it."""
 
 
 def draw_run(timeline: Timeline) -> list[Mark]:
@@ -142,19 +119,18 @@ def line_styles(attempts: Sequence[TimedAttempt]) -> dict[str, tuple[int, int]]:
 def _draw_chart(name: str, lines: Sequence[Line], x: Scale, looks: Mapping[str, tuple[int, int]]) -> Chart:
     values = [value for line in lines for _, value in line.points]
     y = Scale.over([0.0, *values] if name in _FROM_ZERO else values, may_be_log=True)
-    return Chart(
-        title=_TITLES.get(name, name),
-        description=_description(lines, x, y),
-        is_log=y.is_log,
-        lines=tuple(_draw_line(line, x, y, looks[line.label]) for line in lines),
-        odd=tuple(
-            Mark(_ODD_GLYPHS[str(value)], _percent(x.at(step)), f"{value} at step {step:,}")
-            for line in lines
-            for step, value in line.odd
-        ),
-        x_ticks=tuple(_tick(x.at(step), f"{step:,.0f}") for step in x.ticks(whole=True)),
-        y_ticks=tuple(Tick(_percent(1 - y.at(value)), number_format.figure(value)) for value in y.ticks() if values),
-    )
+    odd = [(step, value) for line in lines for step, value in line.odd]
+    return {
+        "title": _TITLES.get(name, name),
+        "description": _description(lines, x, y),
+        "is_log": y.is_log,
+        "lines": [_draw_line(line, x, y, looks[line.label]) for line in lines],
+        "odd": [
+            Mark(_ODD_GLYPHS[f"{value}"], _percent(x.at(step)), f"{value} at step {step:,}") for step, value in odd
+        ],
+        "x_ticks": [_tick(x.at(step), f"{step:,.0f}") for step in x.ticks(whole=True)],
+        "y_ticks": [Tick(_percent(1 - y.at(value)), number_format.figure(value)) for value in y.ticks() if values],
+    }
 
 
 def _draw_bar(timeline: Timeline, spans: Sequence[Span], marks: Sequence[Mark]) -> list[Mark]:
@@ -187,13 +163,14 @@ def _tick(share: float, label: str) -> Tick:
     return Tick(_percent(share), label, anchor)
 
 
-def _draw_line(line: Line, x: Scale, y: Scale, look: tuple[int, int]) -> DrawnLine:
+def _draw_line(line: Line, x: Scale, y: Scale, look: tuple[int, int]) -> Mapping[str, Any]:
+    """Return a line with its path; the number of the attempt, from 1, is drawn where the line begins."""
     number, style = look
     places = [f"{SIDE * x.at(step):.1f} {SIDE * (1 - y.at(value)):.1f}" for step, value in line.points]
     path = f"M{'L'.join(places)}{'h0' if len(places) == 1 else ''}" if places else ""
     step, value = line.points[0] if line.points else (x.low, y.low)
     place = {"x": _percent(x.at(step)), "y": _percent(1 - y.at(value))}
-    return DrawnLine(line=line, style=style, path=path, number=number, **place)
+    return {"line": line, "style": style, "path": path, "number": number, **place}
 
 
 def _description(lines: Sequence[Line], x: Scale, y: Scale) -> str:

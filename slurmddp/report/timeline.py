@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from slurmddp.outcome import Kind
-from slurmddp.report.attempts import ALLOCATED, Span, StepProgress, TimedAttempt, TimeKind, build_attempts
+from slurmddp.report.attempts import ALLOCATED, Span, TimedAttempt, TimeKind, build_attempts
 from slurmddp.runs.facts import Run
 from slurmddp.runs.ownership import attempt_order
 from slurmddp.slurm.job_info import JobRef
@@ -66,35 +66,27 @@ def _attempt_spans(attempt: TimedAttempt, *, is_measured: bool) -> Iterator[Span
         yield Span("startup", attempt.begin, trains_from)
         yield Span("unmeasured", trains_from, attempt.end)
         return
-    limits = (progress.began, *_useful_and_lost_end(attempt, progress))
+    stall_ends = (stall.end for stall in progress.stalls if stall.step <= attempt.kept)
+    useful_end = lost_end = max([progress.time_of(attempt.kept), *stall_ends])
+    if attempt.outcome.kind is Kind.RUNNING:
+        useful_end = lost_end = attempt.end
+    elif attempt.outcome.kind not in (Kind.DONE, Kind.STOPPED):  # it did not end by itself
+        lost_end = attempt.end
+    elif progress.last > attempt.kept:
+        lost_end = progress.last_time
+    limits = (progress.began, useful_end, lost_end)
     began, useful_end, lost_end = (min(max(time, attempt.begin), attempt.end) for time in limits)
     yield Span("startup", attempt.begin, began)
-    yield from _useful_spans(progress, attempt.kept, began, useful_end)
-    yield Span("lost", useful_end, lost_end)
-    yield Span("ending", lost_end, attempt.end)
-
-
-def _useful_and_lost_end(attempt: TimedAttempt, progress: StepProgress) -> tuple[float, float]:
-    """Return when an attempt's last useful step ended, and when it ended to do work that was lost."""
-    if attempt.outcome.kind is Kind.RUNNING:
-        return attempt.end, attempt.end
-    stall_ends = (stall.end for stall in progress.stalls if stall.step <= attempt.kept)
-    useful_end = max([progress.time_of(attempt.kept), *stall_ends])
-    if attempt.outcome.kind not in (Kind.DONE, Kind.STOPPED):  # it did not end by itself
-        return useful_end, attempt.end
-    return useful_end, progress.last_time if progress.last > attempt.kept else useful_end
-
-
-def _useful_spans(progress: StepProgress, kept: int, begin: float, end: float) -> Iterator[Span]:
-    """Yield the useful time, and the stalls by checkpoints in it."""
-    at = begin
+    at = began
     for stall in sorted(progress.stalls, key=lambda stall: stall.begin):
-        first, last = (min(max(time, at), end) for time in (stall.begin, stall.end))
-        if stall.step <= kept:
+        first, last = (min(max(time, at), useful_end) for time in (stall.begin, stall.end))
+        if stall.step <= attempt.kept:
             yield Span("useful", at, first)
             yield Span("held", first, last)
             at = last
-    yield Span("useful", at, end)
+    yield Span("useful", at, useful_end)
+    yield Span("lost", useful_end, lost_end)
+    yield Span("ending", lost_end, attempt.end)
 
 
 def merge_spans(spans: Iterable[Span]) -> Iterator[Span]:
@@ -174,6 +166,14 @@ def compute_figures(timeline: Timeline) -> Figures:
     wall_s = timeline.end - timeline.begin
     allocated_s = sum(seconds.get(kind, 0.0) for kind in ALLOCATED)
     attempts = timeline.attempts
+    kinds = Counter(event.kind for attempt in attempts for event in attempt.events.events)
+    # The supervisor has no event of a requeue that a user asked for, but Slurm counts them in the attempts' names; and
+    # after a requeue there may be no attempt yet.
+    events: Counter[str] = Counter()
+    by_name: Counter[str] = Counter()
+    for attempt in attempts:
+        events[attempt.job_id] += len(attempt.events.all("requeue"))
+        by_name[attempt.job_id] = max(by_name[attempt.job_id], attempt_order(attempt.name)[0])
     measured = [(attempt.progress, attempt.kept) for attempt in attempts if attempt.progress]
     useful_s = seconds.get("useful", 0.0) if measured else None
     taken = sum(progress.last - progress.first for progress, _ in measured)
@@ -190,28 +190,11 @@ def compute_figures(timeline: Timeline) -> Figures:
         steps_taken=taken,
         steps_kept=sum(kept - progress.first for progress, kept in measured),
         steps_repeated=taken - distinct,
-        restarts=_count_events(attempts, "restart"),
-        requeues=_count_requeues(attempts),
-        checkpoints=_count_events(attempts, "checkpoint"),
+        restarts=kinds["restart"],
+        requeues=(events | by_name).total(),
+        checkpoints=kinds["checkpoint"],
     )
 
 
 def _divide(part: float | None, whole: float) -> float | None:
     return part / whole if part is not None and whole > 0 else None
-
-
-def _count_requeues(attempts: Iterable[TimedAttempt]) -> int:
-    """Return how often the jobs were requeued: by the supervisor's events, or by Slurm's count in the attempts' names.
-
-    The supervisor has no event of a requeue that a user asked for; and after a requeue there may be no attempt yet.
-    """
-    events: Counter[str] = Counter()
-    by_name: Counter[str] = Counter()
-    for attempt in attempts:
-        events[attempt.job_id] += len(attempt.events.all("requeue"))
-        by_name[attempt.job_id] = max(by_name[attempt.job_id], attempt_order(attempt.name)[0])
-    return (events | by_name).total()
-
-
-def _count_events(attempts: Iterable[TimedAttempt], kind: str) -> int:
-    return sum(len(attempt.events.all(kind)) for attempt in attempts)

@@ -3,7 +3,6 @@
 import glob
 import os
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,14 +28,12 @@ class ProgramCheckpoint(NamedTuple):
 
 def newest_program_checkpoint(pattern: str) -> ProgramCheckpoint | None:
     """Return the newest match of the glob; None without one. A folder is as new as the newest file directly in it."""
-    return max(_matches(pattern), default=None)
-
-
-def _matches(pattern: str) -> Iterator[ProgramCheckpoint]:
+    found = []
     for path in glob.iglob(pattern, recursive=True):  # noqa: PTH207 - keeps the path as the pattern has it
         with suppress(OSError):  # the program may remove an old one meanwhile
             files = Path(path).iterdir() if Path(path).is_dir() else ()
-            yield ProgramCheckpoint(max(file.stat().st_mtime for file in (Path(path), *files)), path)
+            found.append(ProgramCheckpoint(max(file.stat().st_mtime for file in (Path(path), *files)), path))
+    return max(found, default=None)
 
 
 def newest_checkpoint(run: RunDir) -> Path | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from slurmddp.exit_codes import DONE, FAILED, FENCED, RETRYABLE, STOPPED
+from slurmddp.outcome import Outcome, kind_of_status
 from slurmddp.runs.files import open_or_empty
 
 _FILE: Final = re.compile(r"(\d{1,6})\.end", re.ASCII)
@@ -46,6 +47,18 @@ class ExitRecord(NamedTuple):
         return f"rank {self.rank} on {self.host}: {self.reason}" if self.host else self.reason
 
     @property
+    def outcome(self) -> Outcome:
+        """What the rank has come to."""
+        return Outcome(
+            kind=kind_of_status(self.status),
+            status=self.status,
+            reason=self.text,
+            time=self.time,
+            rank=self.rank,
+            host=self.host,
+        )
+
+    @property
     def output(self) -> Path:
         """The file with the rank's output."""
         return self.path.with_suffix(".out")
@@ -56,18 +69,12 @@ def record_line(rank: int, host: str, status: int, reason: str) -> str:
     return f"{status} {reason if status == DONE else f'rank {rank} on {host}: {reason}'}\n"
 
 
-def read_record(path: Path) -> ExitRecord | None:
-    """Return one record; None when the file is missing or torn."""
+def read_record(path: Path, *, of_rank: bool = True) -> ExitRecord | None:
+    """Return one record, of a rank or of a set-up line that failed; None when the file is missing or torn."""
     name = _FILE.fullmatch(path.name)
-    return _parse_file(path, int(name[1])) if name else None
-
-
-def read_batch_record(path: Path) -> ExitRecord | None:
-    """Return how a set-up line failed; None when the file is missing or torn."""
-    return _parse_file(path, -1)
-
-
-def _parse_file(path: Path, rank: int) -> ExitRecord | None:
+    if of_rank and not name:
+        return None
+    rank = int(name[1]) if of_rank and name else -1
     with suppress(OSError), open_or_empty(path) as file:
         text = file.read().decode("utf-8", "replace")
         if (match := _LINE.match(text)) and "\n" in text:
@@ -97,8 +104,3 @@ def decisive_record(records: Iterable[ExitRecord]) -> ExitRecord | None:
         if record.rank == 0 and not record.failed:
             return record
     return next((record for status in _PRECEDENCE for record in found if record.status == status), None)
-
-
-def read_decisive_record(folder: Path) -> ExitRecord | None:
-    """Return the record that decides about the attempt of this folder."""
-    return decisive_record(read_records(folder))

@@ -1,10 +1,12 @@
-"""What happened in a run, as values: Run > Job > Attempt > RankEnd, each with its outcome.
+"""What happened in a run, as values: Run > Job > Attempt > ExitRecord, each with its outcome.
 
 One pass over the run's folder; what Slurm says of the jobs is handed in. Every view reads these values. Records that
-were cut off or are wrong are in `damage`, and raise nothing. Slurm is not asked; standard library only.
+were cut off or are wrong are in `damage`, and raise nothing. At the end, how a run is resumed: the command to type, and
+what its next job finds. Slurm is not asked; standard library only.
 """
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,7 +14,8 @@ from typing import Final
 
 from slurmddp import exit_codes
 from slurmddp.outcome import MEANINGS, Kind, Outcome, kind_of_status
-from slurmddp.runs.exit_records import ExitRecord, decisive_record, read_batch_record, read_records
+from slurmddp.runs.checkpoints import newest_checkpoint, newest_in_folder, newest_program_checkpoint
+from slurmddp.runs.exit_records import ExitRecord, decisive_record, read_record, read_records
 from slurmddp.runs.history import SUPERVISION, AttemptEvents, Event, History, read_newest, read_outline
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import attempt_order, is_running_here
@@ -37,15 +40,6 @@ _OF_SIGNALS: Final = range(_SHELL_OFFSET + 1, _SHELL_OFFSET + 65)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankEnd:
-    """How one rank ended, by its own exit record."""
-
-    rank: int
-    outcome: Outcome
-    record: ExitRecord
-
-
-@dataclass(frozen=True, kw_only=True)
 class Attempt:
     """One start of a job's ranks."""
 
@@ -63,15 +57,14 @@ class Attempt:
         return start.text("nodes") if start else ""
 
     @cached_property
-    def ranks(self) -> tuple[RankEnd, ...]:
-        """The ranks that left a record, the first that ended first; read when they are asked for."""
-        return tuple(map(_rank_end, read_records(self.run.attempt(self.job_id, self.name))))
+    def ranks(self) -> tuple[ExitRecord, ...]:
+        """The records of its ranks, the oldest first; read when they are asked for."""
+        return tuple(read_records(self.run.attempt(self.job_id, self.name)))
 
     @property
-    def decisive(self) -> RankEnd | None:
-        """The rank whose record decides about the attempt; None without one."""
-        record = decisive_record(end.record for end in self.ranks)
-        return _rank_end(record) if record else None
+    def decisive(self) -> ExitRecord | None:
+        """The record that decides about the attempt; None without one."""
+        return decisive_record(self.ranks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +88,9 @@ class Job:
     @property
     def requeues(self) -> tuple[tuple[float, str], ...]:
         """Its returns to the queue, also those that only a later start shows, the oldest first: when, and why."""
-        return tuple(
-            (end.time or 0.0, end.reason) for attempt in self.attempts if (end := _return_to_queue(attempt)) is not None
-        )
+        ordered = [(attempt.events.last("requeue"), attempt.outcome) for attempt in self.attempts]
+        ends = [_of_event(event) if event else end for event, end in ordered if event or end.kind is Kind.REQUEUED]
+        return tuple((end.time or 0.0, end.reason) for end in ends)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,18 +102,6 @@ class Run:
     """In the order of their first event; those without events follow in the order of their submission."""
     damage: tuple[str, ...] = field(default=())
     """Records that were left out, as in `events.jsonl: line 812 is cut off`."""
-
-    @property
-    def attempts(self) -> tuple[Attempt, ...]:
-        """The attempts of all jobs, by the time of their first event."""
-        found = (attempt for job in self.jobs for attempt in job.attempts)
-        return tuple(sorted(found, key=lambda attempt: attempt.events.began))
-
-
-def _return_to_queue(attempt: Attempt) -> Outcome | None:
-    if ordered := attempt.events.last("requeue"):
-        return _of_event(ordered)
-    return attempt.outcome if attempt.outcome.kind is Kind.REQUEUED else None
 
 
 def read_run(
@@ -153,11 +134,13 @@ def read_job(
 ) -> Job:
     """Return what happened to one job of a run; `slurm`, `silent` and `history` as for `read_run`."""
     own = (history or read_newest(folder)).of_job(job_id)
-    outcome = (
-        _judge_local(folder, job_id)
-        if JobRef.parse(job_id).is_local
-        else _judge(folder, own, job_id, slurm, silent=silent)
-    )
+    if not JobRef.parse(job_id).is_local:
+        outcome = _judge(folder, own, job_id, slurm, silent=silent)
+    elif is_running_here(folder.owner, job_id):
+        outcome = Outcome(kind=Kind.RUNNING)
+    else:
+        unknown = "it does not run on this machine, and no rank left a record of its end"
+        outcome = _last_attempt(folder, job_id) or Outcome(kind=Kind.UNKNOWN, reason=unknown)
     step = own.last("checkpoint")
     outcome = outcome._replace(step=step.count("step") if step else None)
     starts = own.attempts
@@ -176,10 +159,12 @@ def read_job(
 
 def read_attempt(folder: RunDir, job_id: str, name: str) -> Attempt:
     """Return one attempt by the records of its ranks alone, of which there may be none."""
-    records = read_records(folder.attempt(job_id, name))
+    records = tuple(read_records(folder.attempt(job_id, name)))
     record = decisive_record(records)
-    outcome = _of_record(record) if record else Outcome(kind=Kind.UNKNOWN)
-    return Attempt(run=folder, job_id=job_id, name=name, outcome=outcome, events=AttemptEvents((), job_id, name))
+    outcome = record.outcome if record else Outcome(kind=Kind.UNKNOWN)
+    attempt = Attempt(run=folder, job_id=job_id, name=name, outcome=outcome, events=AttemptEvents((), job_id, name))
+    vars(attempt)["ranks"] = records  # they are read once
+    return attempt
 
 
 def is_finished(folder: RunDir) -> bool:
@@ -190,7 +175,7 @@ def is_finished(folder: RunDir) -> bool:
 
 def set_up_failure(folder: RunDir, job_id: str, events: Sequence[Event]) -> ExitRecord | None:
     """Return how a set-up line failed; None when none did, or when the job has a newer event."""
-    record = read_batch_record(folder.batch_record(job_id))
+    record = read_record(folder.batch_record(job_id), of_rank=False)
     return record if record and all(event.time <= record.time for event in events[-1:]) else None
 
 
@@ -202,12 +187,9 @@ def _judge(folder: RunDir, own: History, job_id: str, slurm: JobInfo | None, *, 
     if said.kind is Kind.CANCELLED:
         return said._replace(reason=_cancellation(own.decision()) or said.reason)
     if said.kind is Kind.STOPPED or slurm.state == "FAILED":
-        return _add_recorded(said, _judge_by_files(folder, own, job_id, gone=True))
-    return said
-
-
-def _add_recorded(said: Outcome, recorded: Outcome) -> Outcome:
-    """Return how a job ended that failed or was preempted, as Slurm says, with what it has recorded itself."""
+        recorded = _judge_by_files(folder, own, job_id, gone=True)
+    else:
+        return said
     if said.state == "FAILED":
         knows = recorded.final and recorded.kind not in (Kind.DONE, Kind.CANCELLED)
         return recorded._replace(state=said.state, time=recorded.time or said.time) if knows else said
@@ -261,7 +243,9 @@ def _recorded_end(folder: RunDir, own: History, job_id: str) -> tuple[Outcome | 
         return _of_event(event), event.kind != "attempt_end"
     if supervision:
         return None, False
-    outcome = _last_attempt(folder, job_id) if folder.attempts(job_id) else _end_of_rank_0(own)
+    last = own.events[-1] if own.events else None
+    by_rank_0 = _of_event(last) if last and last.kind == "end" else None
+    outcome = _last_attempt(folder, job_id) if folder.attempts(job_id) else by_rank_0
     return outcome, outcome is not None and outcome.kind in (Kind.DONE, Kind.FAILED, Kind.FENCED)
 
 
@@ -285,19 +269,6 @@ def _last_attempt(folder: RunDir, job_id: str) -> Outcome | None:
     names = folder.attempts(job_id)
     outcome = read_attempt(folder, job_id, names[-1]).outcome if names else None
     return outcome if outcome and outcome.final else None
-
-
-def _end_of_rank_0(own: History) -> Outcome | None:
-    last = own.events[-1:]
-    return _of_event(last[0]) if last and last[0].kind == "end" else None
-
-
-def _judge_local(folder: RunDir, job_id: str) -> Outcome:
-    """Return what a run on this machine has come to: it runs while its process exists."""
-    if is_running_here(folder.owner, job_id):
-        return Outcome(kind=Kind.RUNNING)
-    unknown = "it does not run on this machine, and no rank left a record of its end"
-    return _last_attempt(folder, job_id) or Outcome(kind=Kind.UNKNOWN, reason=unknown)
 
 
 def _judge_attempt(attempt: AttemptEvents, later: Sequence[AttemptEvents], job: Outcome) -> Outcome:
@@ -336,23 +307,38 @@ def _of_event(event: Event) -> Outcome:
     )
 
 
-def _of_record(record: ExitRecord) -> Outcome:
-    return Outcome(
-        kind=kind_of_status(record.status),
-        status=record.status,
-        reason=record.text,
-        time=record.time,
-        rank=record.rank,
-        host=record.host,
-    )
-
-
-def _rank_end(record: ExitRecord) -> RankEnd:
-    return RankEnd(rank=record.rank, outcome=_of_record(record), record=record)
-
-
 def _cancellation(last: Event | None) -> str:
     """Return how a job was cancelled; empty when something other than the ranks' end is on record after that."""
     if last and last.kind == "cancel":
         return f"cancelled by `slurmddp cancel` ({last.text('by')})"
     return "cancelled" if last and last.kind == "notice" and last.text("reason") == "cancelled" else ""
+
+
+def is_resumable(run: RunDir) -> bool:
+    """Return whether slurmddp has submitted the run as one job, so that its folder says how it is submitted again."""
+    return run.spec.is_file() and not any(map(settings_of, submissions(run)))
+
+
+def resume_command(run: RunDir) -> str:
+    """Return the command that submits the run's next job, from any folder."""
+    return shlex.join(["slurmddp", "submit", str(run.spec)])
+
+
+def find_state(run: RunDir) -> str:
+    """Return the checkpoint that the next job finds, as in `the checkpoint of step 20`; empty if none is known.
+
+    A program's own one is looked for by `--checkpoints`, else in the folder of SLURMDDP_CHECKPOINT_DIR.
+    """
+    if checkpoint := newest_checkpoint(run):
+        return f"the checkpoint of step {int(checkpoint.name.partition('-')[2])}"
+    started = read_newest(run).last("attempt_start")
+    pattern = started.text("checkpoints") if started else ""
+    own = newest_program_checkpoint(pattern) if pattern else newest_in_folder(run)
+    return f"the checkpoint {own.path}" if own else ""
+
+
+def describe_resume(run: RunDir) -> str:
+    """Return what to type so that the run goes on, and where it goes on then."""
+    state = find_state(run)
+    then = f"continues from {state}" if state else "starts COMMAND again, which must find its own checkpoint"
+    return f"{resume_command(run)} ({then})"

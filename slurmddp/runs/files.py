@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 from slurmddp.errors import UsageError
 
 TAIL_BYTES = 2**16
+"""As much of the end of a file is read where only the newest counts."""
 
 
 def check_out_file(path: str, option: str) -> None:
@@ -122,13 +123,6 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the records of a file of JSON lines; a cut-off last line and a missing file yield nothing."""
     with open_or_empty(path) as file:
         yield from parse_records(file)
-
-
-def last_records(path: Path, *, size: int = TAIL_BYTES) -> Iterator[dict[str, Any]]:
-    """Yield as many of the last records as lie in the file's last `size` bytes, 64 KiB."""
-    with open_or_empty(path) as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - size))
-        yield from parse_records(file.read().split(b"\n"))
 
 
 def parse_records(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:

@@ -4,6 +4,7 @@ The writers may have been killed: a record that was cut off, or has wrong values
 """
 
 import math
+import os
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +14,7 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import Any, BinaryIO, Final, NamedTuple, Self
 
-from slurmddp.runs.files import TAIL_BYTES, last_records, open_or_empty, parse_record, parse_records
+from slurmddp.runs.files import TAIL_BYTES, open_or_empty, parse_record, parse_records
 from slurmddp.runs.layout import RunDir
 
 _WORDS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -46,12 +47,14 @@ class Event:
     @classmethod
     def parse(cls, record: Mapping[str, Any]) -> Self | None:
         """Return the event of a record; None for a record that is no event."""
-        time, kind, rank = record.get("time"), record.get("event"), record.get("rank")
-        if not (_is_time(time) and isinstance(kind, str) and (rank is None or isinstance(rank, int))):
+        time, kind, rank = number(record.get("time")), record.get("event"), record.get("rank")
+        if time is None or isinstance(record["time"], str) or not 0 <= time < _LAST_TIME:
+            return None
+        if not (isinstance(kind, str) and (rank is None or isinstance(rank, int))):
             return None
         own = {name: value for name, value in record.items() if name not in _HEAD}
         job, attempt, host = record.get("job"), record.get("attempt"), record.get("host")
-        return cls(float(record["time"]), kind, str(job or ""), str(attempt or ""), rank, str(host or ""), own)
+        return cls(time, kind, str(job or ""), str(attempt or ""), rank, str(host or ""), own)
 
     def number(self, name: str) -> float | None:
         """Return a field that is a number, also `nan` and `inf`; None when it is not."""
@@ -181,49 +184,32 @@ def _outline_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
         if sum(map(block.count, _FREQUENT)) == count == len(lines):
             recent.extend(enumerate(lines[-_RECENT:], before + max(0, count - _RECENT) + 1))
         else:
-            yield from _outline_of_block(lines, before, recent)
+            for number, line in enumerate(lines, before + 1):
+                if any(kind in line for kind in _FREQUENT):
+                    recent.append((number, line))
+                else:
+                    yield from (*recent, (number, line))
+                    recent.clear()
         before += count
     yield from recent
 
 
-def _outline_of_block(
-    lines: Iterable[bytes], before: int, recent: deque[tuple[int, bytes]]
-) -> Iterator[tuple[int, bytes]]:
-    for number, line in enumerate(lines, before + 1):
-        if any(kind in line for kind in _FREQUENT):
-            recent.append((number, line))
-            continue
-        yield from recent
-        recent.clear()
-        yield number, line
-
-
 def read_newest(run: RunDir, *, size: int = TAIL_BYTES) -> History:
     """Return the events in the last `size` bytes of the file: 64 KiB are enough for the progress of a run."""
-    return History(tuple(_to_events(last_records(run.events, size=size))))
+    with open_or_empty(run.events) as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+        return History(tuple(parse_events(file.read().split(b"\n"))))
 
 
 def number(value: object) -> float | None:
     """Return a number as JSON has it, or as its text where JSON has none; None for anything else."""
     if isinstance(value, str):
         return _WORDS.get(value)
-    return float(value) if _is_number(value) and isinstance(value, int | float) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if isinstance(value, float) or abs(value) < _LARGEST else None
 
 
 def parse_events(lines: Iterable[bytes]) -> Iterator[Event]:
     """Yield the events of lines of JSON; other lines are left out."""
-    return _to_events(parse_records(lines))
-
-
-def _to_events(records: Iterable[Mapping[str, Any]]) -> Iterator[Event]:
-    return (event for record in records if (event := Event.parse(record)))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, float) or (
-        isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST
-    )
-
-
-def _is_time(value: object) -> bool:
-    return _is_number(value) and isinstance(value, int | float) and 0 <= value < _LAST_TIME
+    return (event for record in parse_records(lines) if (event := Event.parse(record)))

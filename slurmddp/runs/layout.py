@@ -206,7 +206,8 @@ class RunDir(_Folder):
                 return self.create()
             if missing:
                 self.remove_unused(missing[-1])
-            if wrong := next(filter(_is_no_folder, (self.path, *self.path.parents)), None):
+            present = (path for path in (self.path, *self.path.parents) if os.path.lexists(path))
+            if wrong := next((path for path in present if not path.is_dir()), None):
                 option = "--name" if wrong == self.path else "--runs-dir"
                 raise UsageError(f"{wrong} {_describe_wrong_folder(wrong)}; choose another {option}") from error
             said = f"the run's folder {self.path} cannot be made: {error.strerror}"
@@ -230,10 +231,6 @@ class RunDir(_Folder):
 def environment_archive(runs_dir: str, key: str) -> Path:
     """The archive of a Python environment that jobs stage on their nodes; all of this user's runs there share it."""
     return Path.cwd() / runs_dir / f".environments-{os.getuid()}" / f"{key}.tar"
-
-
-def _is_no_folder(path: Path) -> bool:
-    return os.path.lexists(path) and not path.is_dir()
 
 
 def _describe_wrong_folder(path: Path) -> str:

@@ -33,7 +33,8 @@ class GrowingFile:
         With `returns`, a `\r` ends a line too, as in a progress bar; with `rest`, a last line without an end counts.
         """
         text = self._read(limit)
-        length = _whole(text, returns=returns)
+        at_return = text.rfind(b"\r", 0, -1) if returns else -1  # not at the end of the text: `\n` may follow
+        length = max(text.rfind(b"\n"), at_return) + 1
         if not length and (len(text) >= LINE_BYTES or (rest and len(text) < limit)):
             length = len(text)
         elif not length and len(text) == limit:
@@ -92,8 +93,3 @@ def _back(descriptor: int, end: int, count: int) -> int:
             return place + len(block.rsplit(b"\n", left)[0]) + 1
         left -= found
     return 0
-
-
-def _whole(text: bytes, *, returns: bool) -> int:
-    r"""Return the length of the whole lines in a text; a `\r` at its end does not count, as `\n` may follow."""
-    return max(text.rfind(b"\n"), text.rfind(b"\r", 0, -1) if returns else -1) + 1

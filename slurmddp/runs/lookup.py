@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, cast
@@ -27,26 +27,22 @@ class Target:
     run: RunDir | None
     jobs: tuple[str, ...]
     """Ids as Slurm shows them, the oldest first; at least one."""
+    known: Sequence[Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)
+    """The records, if they have been read."""
 
     @cached_property
     def records(self) -> Sequence[Mapping[str, Any]]:
         """The records of the run's submissions, the oldest first, read once; none of a job that belongs to no run."""
-        return submissions(self.run) if self.run else ()
+        return self.known if self.known is not None else submissions(self.run) if self.run else ()
 
     def only(self, jobs: tuple[str, ...]) -> Self:
         """Return the target with some of its jobs."""
-        return self._with_records(self.run, jobs, self.records)
+        return replace(self, jobs=jobs, known=self.records)
 
     @classmethod
     def of_run(cls, run: RunDir, records: Sequence[Mapping[str, Any]]) -> Self:
         """Return a run with all its jobs."""
-        return cls._with_records(run, tuple(dict.fromkeys(record["job"] for record in records)), records)
-
-    @classmethod
-    def _with_records(cls, run: RunDir | None, jobs: tuple[str, ...], records: Sequence[Mapping[str, Any]]) -> Self:
-        target = cls(run, jobs)
-        vars(target)["records"] = records
-        return target
+        return cls(run, tuple(dict.fromkeys(record["job"] for record in records)), records)
 
     @property
     def name(self) -> str:
@@ -61,7 +57,7 @@ def find(words: Sequence[str], runs_dir: str, *, local: bool = False) -> list[Ta
     may belong to no run here.
     """
     if not words:
-        found = _survey(runs_dir)
+        found = survey(runs_dir)
         return found.submitted + (_with_local_jobs(found.others) if local else [])
     by_job = _runs_by_job(runs_dir) if any(map(is_job_id, words)) else {}
     if any(is_job_id(word) and JobRef.parse(word).array_id not in by_job for word in words):
@@ -74,15 +70,12 @@ def find(words: Sequence[str], runs_dir: str, *, local: bool = False) -> list[Ta
 
 def runs(runs_dir: str) -> list[RunDir]:
     """Return the submitted runs in a folder that this user can read, by name."""
-    return [target.run for target in _survey(runs_dir).submitted if target.run]
+    return [target.run for target in survey(runs_dir).submitted if target.run]
 
 
-def count_unreadable(runs_dir: str) -> int:
-    """Return how many runs of a folder this user may not read."""
-    return len(_survey(runs_dir).unreadable)
+class Survey(NamedTuple):
+    """The folders in a folder of runs."""
 
-
-class _Survey(NamedTuple):
     submitted: list[Target]
     """The submitted runs of a folder, by name, with all their jobs."""
     others: list[RunDir]
@@ -90,13 +83,13 @@ class _Survey(NamedTuple):
     unreadable: list[RunDir]
 
 
-def _survey(runs_dir: str) -> _Survey:
+def survey(runs_dir: str) -> Survey:
     """Return the runs in a folder; a damaged one is left out with a warning.
 
     There may be ten thousand: the folder is listed once, and of each run one file is opened.
     """
     folder = Path.cwd() / runs_dir
-    found = _Survey([], [], [])
+    found = Survey([], [], [])
     with suppress(FileNotFoundError, NotADirectoryError):
         for name in sorted(os.listdir(folder)):  # noqa: PTH208 - names alone
             run = RunDir(folder / name)
@@ -121,22 +114,16 @@ def _survey(runs_dir: str) -> _Survey:
 
 def find_all_jobs(run: RunDir) -> Target:
     """Return a run, or a sweep's setting, with all its jobs."""
-    return _jobs_of_setting(run) if run.sweep else _all_jobs(run)
-
-
-def _all_jobs(run: RunDir) -> Target:
-    return Target.of_run(run, submissions(run))
+    if run.sweep is None:
+        return Target.of_run(run, submissions(run))
+    arrays = _arrays(submissions(run.sweep))
+    return Target(run, tuple(task for _, several in arrays for name, task in several if name == run.path.name))
 
 
 def find_folder(word: str, runs_dir: str) -> Path | None:
     """Return the folder that a word names: by its path, or of a run in the folder of runs; None without one."""
     own = () if isinstance(runs_dir, registry.GivenFolder) and "/" not in word else (Path(word),)
     return next(filter(Path.is_dir, (*own, Path(runs_dir, word))), None)
-
-
-def find_one(word: str, runs_dir: str, *, local: bool = False) -> Target:
-    """Return the one run, or job, that a word names. Raises UsageError as `find` does, and for a sweep."""
-    return require_one(find([word], runs_dir, local=local)[0], word)
 
 
 def require_one(target: Target, word: str = "") -> Target:
@@ -179,10 +166,6 @@ def _local_jobs(run: RunDir) -> Target:
     return Target(run, tuple(sorted(path.name for path in run.logs.glob(f"{LOCAL}*") if path.is_dir())))
 
 
-def _find_local_runs(runs_dir: str) -> list[Target]:
-    return _with_local_jobs(_survey(runs_dir).others)
-
-
 def _with_local_jobs(runs: Iterable[RunDir]) -> list[Target]:
     found = [_local_jobs(run) for run in runs if os.access(run.logs, os.R_OK | os.X_OK)]
     return [target for target in found if target.jobs]
@@ -190,7 +173,7 @@ def _with_local_jobs(runs: Iterable[RunDir]) -> list[Target]:
 
 def _find_by_name(word: str, runs_dir: str, *, local: bool = False) -> Target:
     if local and JobRef.parse(word).is_local:
-        for one in _find_local_runs(runs_dir):
+        for one in _with_local_jobs(survey(runs_dir).others):
             if word in one.jobs:
                 return Target(one.run, (word,))
     run = RunDir.named(runs_dir, word)
@@ -208,7 +191,7 @@ def _find_by_name(word: str, runs_dir: str, *, local: bool = False) -> Target:
     if target.jobs:
         return target
     record = (run.sweep or run).submissions
-    if record.exists() and not _all_jobs(run.sweep or run).jobs:
+    if record.exists() and not find_all_jobs(run.sweep or run).jobs:
         raise UsageError(f"run {word}: {record} is damaged, and its jobs are not known; its output is in {run.logs}")
     if elsewhere := _find_elsewhere(word, runs_dir):
         return elsewhere
@@ -234,31 +217,20 @@ def _find_elsewhere(word: str, runs_dir: str) -> Target | None:
     return next(iter(found), None)
 
 
-def _jobs_of_setting(run: RunDir) -> Target:
-    own = [
-        task for _, several in _arrays(submissions(run.sweep or run)) for name, task in several if name == run.path.name
-    ]
-    return Target(run, tuple(own))
-
-
 def _find_by_id(job_id: str, by_job: Mapping[str, RunDir]) -> Target:
     number = JobRef.parse(job_id).array_id
     run = by_job.get(number)
-    if run and _is_of_original(run, number):
-        run = None
+    if run and any(read_origin(run, record).elsewhere for record in submissions(run) if record["job"] == number):
+        run = None  # it is a copy, and the job that of the original
     if run is None or number == job_id:
         return Target(run, (job_id,))
     return Target(tasks(run).get(job_id, run), (job_id,))
 
 
-def _is_of_original(run: RunDir, job: str) -> bool:
-    return any(read_origin(run, record).elsewhere for record in submissions(run) if record["job"] == job)
-
-
 def _runs_by_job(runs_dir: str) -> dict[str, RunDir]:
     """Return the run of each job; where two runs have a job of this number, the later one."""
     newest: dict[str, tuple[str, RunDir]] = {}
-    for target in _survey(runs_dir).submitted:
+    for target in survey(runs_dir).submitted:
         run = cast("RunDir", target.run)
         for record in target.records:
             job, time = record["job"], str(record.get("time", ""))

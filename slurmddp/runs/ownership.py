@@ -24,7 +24,6 @@ PAUSE_S: Final = 0.05
 DescribeHolder = Callable[[str], str]
 """Takes the line of a holder and returns why it keeps the file; empty if it has ended."""
 
-
 HERE: Final = f"local:{os.uname().nodename}"
 """What the owner file names as the cluster of a run on this machine."""
 
@@ -52,10 +51,6 @@ class Claim(NamedTuple):
         """Whether this is a run on this machine that has not ended; its id ends in the number of its process."""
         process = self.job.rpartition("-")[2]
         return self.cluster == HERE and process.isdecimal() and Path("/proc", process).exists()
-
-    def is_later_than(self, other: "Claim") -> bool:
-        """Return whether this is the same attempt as another of the job, or a later one."""
-        return attempt_order(self.attempt) >= attempt_order(other.attempt)
 
 
 def attempt_order(attempt: str) -> list[int]:
@@ -98,10 +93,6 @@ class Ownership:
                 f"this attempt ({self.line}) does not own the run any more: {self.path} names {found or 'no attempt'}; "
                 "it writes nothing from now on"
             )
-
-    def take(self, describe_holder: DescribeHolder) -> None:
-        """Take the ownership of the run. Raises HeldError and OSError as `take_file`."""
-        take_file(self.path, self.line, describe_holder)
 
     def release(self) -> None:
         """Remove the file if it is still this attempt's."""

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from slurmddp.runs.files import append_record, parse_records, read_records
+from slurmddp.runs.files import append_record, open_or_empty, parse_records
 from slurmddp.runs.layout import RunDir
 from slurmddp.version import __version__
 
@@ -26,18 +26,15 @@ class Origin(NamedTuple):
 
 def submissions(run: RunDir) -> list[dict[str, Any]]:
     """Return the records of a run's jobs, the oldest first."""
-    return _of_jobs(read_records(run.submissions))
+    with open_or_empty(run.submissions) as file:
+        return parse_submissions(file)
 
 
 def parse_submissions(lines: Iterable[bytes]) -> list[dict[str, Any]]:
     """Return the records in the lines of a run's file, as `submissions`."""
-    return _of_jobs(parse_records(lines))
-
-
-def _of_jobs(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [
         {**record, "job": job}
-        for record in records
+        for record in parse_records(lines)
         if (job := str(record.get("job", ""))).isdecimal() and job.isascii()
     ]
 
@@ -71,11 +68,6 @@ def folder_identity(run: RunDir) -> dict[str, Any]:
     return {"directory": str(Path.cwd()), "folder": str(run.path), "inode": run.path.stat().st_ino}
 
 
-def is_being_submitted(run: RunDir) -> bool:
-    """Return whether a submission is in progress, which will write its record itself."""
-    return run.claim.exists()
-
-
 def record_direct_submission(run: RunDir, job: str, *, time: str, sha256: str | None) -> None:
     """Record a job whose script a person passed to sbatch directly, so that `status` knows it.
 
@@ -88,17 +80,17 @@ def record_direct_submission(run: RunDir, job: str, *, time: str, sha256: str | 
 def read_origin(run: RunDir, record: Mapping[str, Any]) -> Origin:
     """Return the origin of a job by its record in the run's folder; for a setting, in the sweep's folder."""
     folder = record.get("folder")
-    if not isinstance(folder, str) or not folder or _is_same(home := Path(folder), run.path):
+    if not isinstance(folder, str) or not folder:
+        return Origin(run.path.name)
+    home = Path(folder)
+    is_same = home == run.path
+    with suppress(OSError, ValueError):  # the record has a NUL byte
+        is_same = home.samefile(run.path)
+    if is_same:
         return Origin(run.path.name)
     inode = record.get("inode")
     was_copied = inode is not None and inode != run.path.stat().st_ino
     return Origin(home.name, home if was_copied or _has(home, record) else None)
-
-
-def _is_same(home: Path, path: Path) -> bool:
-    with suppress(OSError, ValueError):  # the record has a NUL byte
-        return home.samefile(path)
-    return home == path
 
 
 def _has(home: Path, record: Mapping[str, Any]) -> bool:

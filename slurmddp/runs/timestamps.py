@@ -5,8 +5,10 @@ timestamps of glog, which torch and NCCL use: `[rank0]:[W1121 23:40:18.123456789
 machine's time.
 """
 
+import math
 import re
 from datetime import datetime
+from functools import lru_cache
 from typing import Final
 
 HEAD_BYTES: Final = 80
@@ -23,52 +25,29 @@ _DATE: Final = re.compile(
 _GLOG: Final = re.compile(rb"\b[IWEF](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{1,9})\b")
 
 
-def read_timestamp(line: bytes, *, near: float) -> float | None:
+def read_timestamp(line: bytes, *, near: float, since: float = -math.inf, until: float = math.inf) -> float | None:
     """Return when a line says that it was printed, in seconds since 1970; None when it does not say.
 
-    A timestamp of glog has no year: it is in the last year in which it is at most a day after `near`.
+    A timestamp of glog has no year: it is in the last year in which it is at most a day after `near`. Other dates in a
+    line, before `since` or after `until`, are data.
     """
-    found = _find(line)
-    return _parse(found, near) if found else None
-
-
-class TimestampReader:
-    """Reads the timestamps of one file's lines, from the first to the last."""
-
-    def __init__(self, *, since: float, until: float) -> None:
-        """Accept times between `since` and `until`, in seconds since 1970; other dates in a line are data."""
-        self._since, self._until = since - SLACK_S, until + SLACK_S
-        self._text = b""  # many lines in a row have the same timestamp, which is parsed once
-        self._time: float | None = None
-
-    def read(self, line: bytes) -> float | None:
-        """Return when a line says that it was printed; None when it does not say."""
-        found = _find(line)
-        if found is None:
-            return None
-        if found[0] != self._text:
-            self._text, self._time = found[0], _parse(found, self._until)
-        return self._time if self._time is not None and self._since <= self._time <= self._until else None
-
-
-def _find(line: bytes) -> re.Match[bytes] | None:
     head = line[:HEAD_BYTES]
-    return (_DATE.search(head) or _GLOG.search(head)) if b":" in head else None
+    found = (_DATE.search(head) or _GLOG.search(head)) if b":" in head else None
+    time = _parse(found[0], near) if found else None
+    return time if time is not None and since - SLACK_S <= time <= until + SLACK_S else None
 
 
-def _parse(found: re.Match[bytes], near: float) -> float | None:
-    """Return the time of a match; None for what is no date, as 2026-13-45."""
+@lru_cache(maxsize=256)  # many lines in a row have the same timestamp
+def _parse(text: bytes, near: float) -> float | None:
+    """Return the time of a timestamp; None for what is no date, as 2026-13-45."""
+    glog = _GLOG.match(text)
     try:
-        if found.re is _DATE:
-            return datetime.fromisoformat(found[0].decode().replace("/", "-")).timestamp()
-        return _parse_glog(found, near)
+        if glog is None:
+            return datetime.fromisoformat(text.decode().replace("/", "-")).timestamp()
+        near = min(max(near, 0.0), _LATEST)
+        year = datetime.fromtimestamp(near).astimezone().year
+        parts = tuple(map(int, glog.groups()[:5]))  # month to second
+        times = (datetime(y, *parts).timestamp() for y in (year + 1, year, year - 1))  # type: ignore[arg-type]  # noqa: DTZ001 local time
+        return next((time + float(b"0." + glog[6]) for time in times if time <= near + _DAY_S), None)
     except ValueError:
         return None
-
-
-def _parse_glog(found: re.Match[bytes], near: float) -> float | None:
-    near = min(max(near, 0.0), _LATEST)
-    year = datetime.fromtimestamp(near).astimezone().year
-    month_to_second = tuple(map(int, found.groups()[:5]))
-    times = (datetime(y, *month_to_second).timestamp() for y in (year + 1, year, year - 1))  # type: ignore[arg-type]  # noqa: DTZ001 local time
-    return next((time + float(b"0." + found[6]) for time in times if time <= near + _DAY_S), None)

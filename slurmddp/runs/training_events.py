@@ -1,8 +1,6 @@
 """Defines the events that rank 0 writes to `events.jsonl`. No I/O; standard library only."""
 
-from typing import NamedTuple, Self
-
-from slurmddp.runs.findings import Finding
+from typing import NamedTuple
 
 
 class Start(NamedTuple):
@@ -31,13 +29,6 @@ class Found(NamedTuple):
     what: str
     advice: str
     event: str = "finding"
-
-    @classmethod
-    def from_finding(cls, finding: Finding) -> Self:
-        """Return the event of a finding."""
-        return cls(
-            check=finding.check, level=finding.level, on_host=finding.host, what=finding.what, advice=finding.advice
-        )
 
 
 class Resume(NamedTuple):

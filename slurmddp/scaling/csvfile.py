@@ -4,6 +4,7 @@ import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from slurmddp.errors import UsageError
@@ -66,21 +67,16 @@ def _parse_row(row: Mapping[str, str | None], place: str) -> Mapping[str, float]
     for name in ("gpus", "nodes", "seconds", "samples_per_s", "communication", "training_s"):
         cell = (row.get(name) or "").strip()
         if cell or name in ("gpus", "seconds"):
-            found[name] = _parse_number(cell, name, place)
+            least, most, what = _ALLOWED.get(name, _NUMBER)
+            value = math.nan
+            with suppress(ValueError, OverflowError):
+                value = float(int(cell)) if name in ("gpus", "nodes") else float(cell)
+            if not least <= value <= most:
+                raise UsageError(f"{place}, column {name}: {quote_value(cell)} is not {what}")
+            found[name] = value
     if found.get("nodes", 0) > found["gpus"]:
         raise UsageError(f"{place}: {found['nodes']:.0f} nodes are more than {count(int(found['gpus']), 'GPU')}")
     return found
-
-
-def _parse_number(cell: str, name: str, place: str) -> float:
-    least, most, what = _ALLOWED.get(name, _NUMBER)
-    try:
-        value = float(int(cell)) if name in ("gpus", "nodes") else float(cell)
-    except (ValueError, OverflowError):
-        value = math.nan
-    if not least <= value <= most:
-        raise UsageError(f"{place}, column {name}: {quote_value(cell)} is not {what}")
-    return value
 
 
 def _build_point(gpus: int, repeats: Sequence[Mapping[str, float]], scaling: Scaling) -> Point:

@@ -170,8 +170,13 @@ def format_study(study: Study) -> list[str]:
         for record in records
     ]
     table = format_table([[head for head, _, _ in _COLUMNS], *cells], right=range(len(_COLUMNS)))
-    lines = [*table, _recommendation(study)]
-    base = study.results[0].point.gpus
+    best, first = study.recommended, study.results[0]
+    gpus, efficiency = count(best.point.gpus, "GPU"), f"{study.min_efficiency:.0%}"
+    advice = f"Use {gpus}: the largest size measured with {efficiency} efficiency or more"
+    if best.gpu_hours is not None and first.gpu_hours is not None and best is not first:
+        advice += f"; {best.gpu_hours:.3g} GPU-hours, {first.gpu_hours:.3g} on {first.point.gpus}"
+    lines = [*table, f"{advice}."]
+    base = first.point.gpus
     if base > 1:
         lines.append(
             f"Speed-up is relative to {base} GPUs, the smallest size measured, which count as a speed-up of {base}."
@@ -181,12 +186,3 @@ def format_study(study: Study) -> list[str]:
             "More than 100%: something slows down the smallest size more than the larger ones (memory, caches, a disk)."
         )
     return lines
-
-
-def _recommendation(study: Study) -> str:
-    best, first = study.recommended, study.results[0]
-    gpus, efficiency = count(best.point.gpus, "GPU"), f"{study.min_efficiency:.0%}"
-    text = f"Use {gpus}: the largest size measured with {efficiency} efficiency or more"
-    if best.gpu_hours is not None and first.gpu_hours is not None and best is not first:
-        text += f"; {best.gpu_hours:.3g} GPU-hours, {first.gpu_hours:.3g} on {first.point.gpus}"
-    return f"{text}."

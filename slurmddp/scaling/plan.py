@@ -8,13 +8,11 @@ from typing import Final
 
 import msgspec
 
-from slurmddp.cluster import Cluster
 from slurmddp.cluster.limits import find_problems
 from slurmddp.cluster.request import Request, build_request
 from slurmddp.config.job_files import read_named
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.resolve import Resolved
-from slurmddp.config.worker_options import WorkerOptions
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.runs.layout import RunDir
 from slurmddp.scaling.measurements import Scaling
@@ -71,8 +69,15 @@ def plan_study(
             one = sized.replace("scale", job_name=name)
             request = build_request(one, cluster) if cluster else Request(one, silence=fitted.silence)
             jobs.append(PlannedJob(gpus, request))
-    if cluster:
-        _check_limits(jobs, cluster)
+    if cluster:  # before the first job is submitted
+        for job in jobs:
+            partition = next(cluster.partitions_of(job.spec.partition), None)
+            if partition and job.spec.gpus and job.spec.nodes > partition.node_count:
+                most = partition.node_count * job.spec.gpus
+                has = f"--gpus {job.gpus}: partition {partition.name} has {count(most, 'GPU')}"
+                raise ClusterError(f"{has}; give at most {most}, or another --partition")
+            if found := find_problems(job.spec, cluster):
+                raise ClusterError(f"--gpus {job.gpus}: {'; '.join(found)}")
     return jobs
 
 
@@ -104,31 +109,15 @@ def _resize(resolved: Resolved, gpus: int, node_size: int, smallest: int, scalin
     on_cpus = not spec.gpus and spec.ntasks_per_node
     typed = f"{spec.gpu_type}:{each}" if spec.gpu_type else str(each)
     size = {"ntasks_per_node": each} if on_cpus else {"gpus_per_node": typed}
-    worker = _divide_batch(spec.worker, smallest, gpus) if scaling == "strong" and not spec.command else spec.worker
+    worker, batch = spec.worker, spec.worker.batch_size * smallest
+    if scaling == "strong" and not spec.command:  # the samples of a step stay constant
+        if batch % gpus:
+            raise UsageError(
+                f"--strong: the {batch} samples of a step cannot be divided among {count(gpus, 'GPU')}; give another "
+                f"--batch-size (of a rank on {count(smallest, 'GPU')})"
+            )
+        worker = msgspec.structs.replace(worker, batch_size=batch // gpus)
     return resolved.replace("scale", nodes=nodes, steps=spec.steps or STEPS, worker=worker, **size)
-
-
-def _divide_batch(worker: WorkerOptions, smallest: int, gpus: int) -> WorkerOptions:
-    """Return the worker with a batch per rank that keeps the samples of a step constant."""
-    batch = worker.batch_size * smallest
-    if batch % gpus:
-        raise UsageError(
-            f"--strong: the {batch} samples of a step cannot be divided among {count(gpus, 'GPU')}; give another "
-            f"--batch-size (of a rank on {count(smallest, 'GPU')})"
-        )
-    return msgspec.structs.replace(worker, batch_size=batch // gpus)
-
-
-def _check_limits(jobs: Sequence[PlannedJob], cluster: Cluster) -> None:
-    """Raise ClusterError, before the first job is submitted, if the cluster cannot run one of the sizes."""
-    for job in jobs:
-        partition = next(cluster.partitions_of(job.spec.partition), None)
-        if partition and job.spec.gpus and job.spec.nodes > partition.node_count:
-            most = partition.node_count * job.spec.gpus
-            has = f"--gpus {job.gpus}: partition {partition.name} has {count(most, 'GPU')}"
-            raise ClusterError(f"{has}; give at most {most}, or another --partition")
-        if found := find_problems(job.spec, cluster):
-            raise ClusterError(f"--gpus {job.gpus}: {'; '.join(found)}")
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """Plot a scaling study by matplotlib, which is in the extra `plot`."""
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from slurmddp.errors import UsageError
@@ -32,15 +32,21 @@ def draw_files(study: Study) -> dict[str, bytes]:
         figure.suptitle(f"{study.name}: {study.scaling} scaling", fontweight="bold")
         _draw_speed_up(left, study)
         _draw_efficiency(right, study)
+        sizes = _sizes(study)
+        powers = [2**power for power in range(sizes[-1].bit_length()) if sizes[0] <= 2**power <= sizes[-1]] or sizes
         for axes in (left, right):
-            _format_axes(axes, _sizes(study))
-        return {kind: _encode(figure, kind) for kind in FORMATS}
-
-
-def _encode(figure: Any, kind: str) -> bytes:
-    stream = io.BytesIO()
-    figure.savefig(stream, format=kind, dpi=_DPI, metadata={"Date": None} if kind == "svg" else None)
-    return stream.getvalue()
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(powers[:: -(-len(powers) // _MOST_TICKS)])  # of many only every second or later one
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            axes.minorticks_off()
+            axes.set_xlabel("GPUs")
+            axes.grid(visible=True, color="#e6e6e6", linewidth=0.8)
+            axes.set_axisbelow(True)
+            axes.spines[["top", "right"]].set_visible(False)
+        files = {kind: io.BytesIO() for kind in FORMATS}
+        for kind, file in files.items():
+            figure.savefig(file, format=kind, dpi=_DPI, metadata={"Date": None} if kind == "svg" else None)
+        return {kind: file.getvalue() for kind, file in files.items()}
 
 
 def _draw_speed_up(axes: "Axes", study: Study) -> None:
@@ -93,18 +99,6 @@ def _draw_sizes(axes: "Axes", study: Study, share: Callable[[int], float]) -> No
 def _time_over_shortest(one: SizeResult) -> float:
     """Return the time of a size relative to its shortest time."""
     return one.point.time_s / one.point.spread_s[0]
-
-
-def _format_axes(axes: "Axes", sizes: Sequence[int]) -> None:
-    axes.set_xscale("log", base=2)
-    powers = [2**power for power in range(sizes[-1].bit_length()) if sizes[0] <= 2**power <= sizes[-1]] or list(sizes)
-    axes.set_xticks(powers[:: -(-len(powers) // _MOST_TICKS)])  # of many only every second or later one
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.minorticks_off()
-    axes.set_xlabel("GPUs")
-    axes.grid(visible=True, color="#e6e6e6", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _sizes(study: Study) -> list[int]:

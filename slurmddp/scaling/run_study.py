@@ -5,7 +5,7 @@ All results are in the folders of the runs, so the same command continues an int
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
 from slurmddp.errors import ClusterError, UsageError
@@ -39,26 +39,18 @@ def run_jobs(
     for job in jobs:
         if not job.spec.reset:
             check_same(job.run, job.request.resolved, instead="--reset to measure again")
-    waiting = list(_submit_missing(jobs, together=together, environ=environ, notice=notice))
-    for job, job_id in waiting:
-        ended = follow.wait_for_job(job.run, job_id, environ, notice=notice)
-        if ended.meaning.wait_status:
-            notice(f"job {job_id} for {count(job.gpus, 'GPU')} ended as {ended.word}; its output is in {job.run.logs}")
-    return [job for job in jobs if not _timing(job)]
-
-
-def _submit_missing(
-    jobs: Sequence[PlannedJob], *, together: bool, environ: Mapping[str, str], notice: Notice
-) -> Iterator[tuple[PlannedJob, str]]:
-    """Submit all missing jobs, then yield those that are queued or running, with their ids."""
-    last, found = "", []
+    last, waiting = "", []
     for job in jobs:
         if not job.spec.reset and _timing(job):
             continue
         running = [known.job_id for known in active_jobs(job.run, environ)]
         last = running[-1] if running else _submit(job if together or not last else job.after(last), environ, notice)
-        found.append((job, last))
-    yield from found
+        waiting.append((job, last))
+    for job, job_id in waiting:
+        ended = follow.wait_for_job(job.run, job_id, environ, notice=notice)
+        if ended.meaning.wait_status:
+            notice(f"job {job_id} for {count(job.gpus, 'GPU')} ended as {ended.word}; its output is in {job.run.logs}")
+    return [job for job in jobs if not _timing(job)]
 
 
 def _submit(job: PlannedJob, environ: Mapping[str, str], notice: Notice) -> str:

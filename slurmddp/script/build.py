@@ -122,7 +122,7 @@ def _check_script(path: str, runs_dir: str) -> None:
     if Path(path).is_file():
         _check_is_python(path)
         return
-    from slurmddp.runs.resume import is_resumable, resume_command  # noqa: PLC0415 needed only when something is wrong
+    from slurmddp.runs.facts import is_resumable, resume_command  # noqa: PLC0415 needed only when something is wrong
 
     given = f"COMMAND: {quote_value(path)}"
     if run := next(filter(is_resumable, (RunDir.named(runs_dir, path), RunDir.named(".", path))), None):

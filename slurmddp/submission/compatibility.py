@@ -19,9 +19,8 @@ from slurmddp.config.command import parse
 from slurmddp.config.job_files import read_job_file
 from slurmddp.config.resolve import DERIVED_NAMES, Resolved
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.runs.facts import is_finished
+from slurmddp.runs.facts import find_state, is_finished
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.resume import find_state
 from slurmddp.runs.submissions import read_origin, settings_of, submissions, submitted_at
 from slurmddp.script.build import build_script, check_program
 from slurmddp.slurm import queries

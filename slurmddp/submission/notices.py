@@ -10,9 +10,8 @@ from slurmddp.cluster.limits import waits_for_nodes
 from slurmddp.cluster.request import Request
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.runs.facts import is_finished
+from slurmddp.runs.facts import find_state, is_finished
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.resume import find_state
 from slurmddp.runs.submissions import submissions
 from slurmddp.script.snapshot import Code
 from slurmddp.slurm import queries, sbatch_command

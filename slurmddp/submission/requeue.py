@@ -60,7 +60,7 @@ def find_job(word: str, runs_dir: str, environ: Environ) -> str:
     """
     if is_job_id(word):
         return word
-    meant = lookup.find_one(word, runs_dir)
+    meant = lookup.require_one(lookup.find([word], runs_dir)[0], word)
     found = query_jobs([meant], environ)
     if silence := next((job.silence for job in found if job.silence), ""):
         raise ClusterError(f"nothing was requeued: {client.explain_silence(silence)}")

@@ -21,7 +21,7 @@ from slurmddp.exit_codes import DONE
 from slurmddp.outcome import Kind, Outcome
 from slurmddp.runs.facts import read_attempt
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.ownership import HERE, Claim, HeldError, Ownership
+from slurmddp.runs.ownership import HERE, Claim, HeldError, Ownership, take_file
 from slurmddp.slurm.environment import submission_environment
 from slurmddp.slurm.job_info import LOCAL
 from slurmddp.text import count
@@ -111,7 +111,7 @@ def _hold_ownership(local: LocalRun) -> Iterator[None]:
 
     ownership = Ownership(local.run.owner, str(Claim(HERE, local.job_id, ATTEMPT)))
     try:
-        ownership.take(describe_holder)
+        take_file(ownership.path, ownership.line, describe_holder)
     except HeldError as error:
         advice = f"wait for it, choose another --name, or remove {local.run.owner} if that is gone"
         raise UsageError(f"{error}; {advice}") from error

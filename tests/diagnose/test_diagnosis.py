@@ -55,12 +55,45 @@ def test_out_of_memory_names_the_task_that_was_killed_and_what_the_largest_had(t
     assert found.what.endswith("killed some of its processes; the largest task had 3904M")
 
 
+CAUGHT = "Traceback (most recent call last):\n  File 'a'\nValueError: error\n"
+INTERRUPTED = "Traceback (most recent call last):\n  File 'a'\nKeyboardInterrupt\n"
+RAISED = "epoch 1 loss 0.52\nTraceback (most recent call last):\n  File 'a'\nOSError: x\n"
+EXITED = "srun: error: n2: task 1: Exited with exit code 1\nsrun: Terminating StepId=17.0\n"
+ENDED = {"state": "COMPLETED", "exit_status": "0:0"}
+
+
+@pytest.mark.parametrize(
+    ("output", "known", "cause"),
+    [
+        ("", {"state": "TIMEOUT"}, "time-limit"),
+        ("", {"state": "PREEMPTED"}, "preempted"),
+        ("", {"state": "FAILED", "exit_status": "0:53"}, "output-missing"),
+        ("Killed\n", {"state": "HIBERNATED"}, "rank-killed"),
+        (CAUGHT, ENDED, "none"),
+        (INTERRUPTED, {"state": "TIMEOUT"}, "time-limit"),
+        (INTERRUPTED, {"state": "CANCELLED"}, "cancelled"),
+        (INTERRUPTED, {"state": "FAILED", "exit_status": "1:0"}, "interrupted"),
+        (f"{RAISED}{EXITED}all done\n", ENDED, "status-swallowed"),
+        (f"{RAISED}{EXITED}epoch 1 loss 0.61\nall done\n", ENDED, "none"),
+        (f"{EXITED}epoch 1 loss 0.52\nepoch 1 loss 0.61\nall done\n", ENDED, "none"),
+        (f"{EXITED}epoch 1 loss 0.52\nall done\n", ENDED, "status-swallowed"),
+        (f"{RAISED}{EXITED}a\nb\nc\nd\n", ENDED, "none"),
+        (f"{RAISED}{EXITED}", {**ENDED, "last_step": "COMPLETED"}, "none"),
+        (f"{RAISED}{EXITED}epoch 2 loss 0.4\n", {**ENDED, "last_step": "FAILED"}, "status-swallowed"),
+    ],
+)
+def test_the_state_and_the_output_tell_the_cause(told, output, known, cause):
+    """`--signal=INT@60` asks for SIGINT, by which Python ends as if it were interrupted by hand.
+
+    A script may start its step again and hide its status; what came last counts, and the accounting knows it.
+    """
+    found = told(output, **known)
+    assert found.cause == cause and not (cause == "cancelled" and found.others)
+
+
 def test_a_state_that_says_it_all_needs_no_log(told):
     assert (found := told(state="OUT_OF_MEMORY")).cause == "out-of-memory"
     assert [line.text for line in found.evidence] == ["OUT_OF_MEMORY ()"]
-    assert told(state="TIMEOUT").cause == "time-limit"
-    assert told(state="PREEMPTED").cause == "preempted"
-    assert told(state="FAILED", exit_status="0:53").cause == "output-missing"
     found = told(state="FAILED", exit_status="1:0", reason="NonZeroExitCode")
     assert (found.cause, found.evidence[-1].text) == ("unknown", "FAILED, NonZeroExitCode, 1:0")
 
@@ -156,39 +189,6 @@ def test_the_programs_own_line_of_a_traceback_is_evidence(told):
     found = told(log, state="FAILED", exit_status="1:0")
     assert [line.text for line in found.evidence] == ["ValueError: x", 'File "train.py", line 9, in <module>']
     assert len(told(log.replace("train.py", "<string>"), state="FAILED").evidence) == 1
-
-
-def test_a_job_that_ended_well_is_not_accused_of_what_it_printed(told):
-    caught = "Traceback (most recent call last):\n  File 'a'\nValueError: error\n"
-    assert told(caught, state="COMPLETED", exit_status="0:0").cause == "none"
-
-
-FAILED = "srun: error: n2: task 1: Exited with exit code 1\nsrun: Terminating StepId=17.0\n"
-
-
-def test_a_status_is_swallowed_only_by_a_script_whose_last_step_failed(told):
-    """A script may start its step again; what came last counts, and the accounting knows it."""
-    first = "epoch 1 loss 0.52\nTraceback (most recent call last):\n  File 'a'\nOSError: x\n"
-    ended = {"state": "COMPLETED", "exit_status": "0:0"}
-    assert told(f"{first}{FAILED}all done\n", **ended).cause == "status-swallowed"
-    assert told(f"{first}{FAILED}epoch 1 loss 0.61\nall done\n", **ended).cause == "none"
-    assert told(f"{FAILED}epoch 1 loss 0.52\nepoch 1 loss 0.61\nall done\n", **ended).cause == "none"
-    assert told(f"{FAILED}epoch 1 loss 0.52\nall done\n", **ended).cause == "status-swallowed"
-    assert told(f"{first}{FAILED}a\nb\nc\nd\n", **ended).cause == "none"
-    assert told(f"{first}{FAILED}", **ended, last_step="COMPLETED").cause == "none"
-    assert told(f"{first}{FAILED}epoch 2 loss 0.4\n", **ended, last_step="FAILED").cause == "status-swallowed"
-
-
-def test_what_slurm_ended_by_sigint_was_not_interrupted_by_hand(told):
-    """--signal=INT@60 asks for it; Python then ends by KeyboardInterrupt."""
-    log = "Traceback (most recent call last):\n  File 'a'\nKeyboardInterrupt\n"
-    assert told(log, state="TIMEOUT").cause == "time-limit"
-    assert (found := told(log, state="CANCELLED")).cause == "cancelled" and not found.others
-    assert told(log, state="FAILED", exit_status="1:0").cause == "interrupted"
-
-
-def test_a_state_that_is_new_is_told_by_the_output(told):
-    assert told("Killed\n", state="HIBERNATED").cause == "rank-killed"
 
 
 def test_a_number_that_is_another_jobs_by_now_is_not_believed(recorded, slurm_says):

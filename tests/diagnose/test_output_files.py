@@ -146,13 +146,6 @@ def test_a_file_of_zstd_is_read_where_the_program_is(tmp_path, monkeypatch):
         diagnose_output(["x.zst"], io.BytesIO())
 
 
-def test_the_last_start_in_a_file_is_judged():
-    start = "torch 2.13, world size 2\nloading data\n"
-    assert judge(
-        f"{start}{OOM}{start}step 1\nTraceback (most recent call last):\n  File 'a'\nKeyError: 'lr'\n"
-    ).cause == ("exception")
-
-
 def test_a_summary_behind_a_traceback_does_not_hide_it():
     summary = "".join(f"wandb: {letter * 3} {number}\n" for number, letter in enumerate("abcdefghijklmnopq"))
     assert judge(OOM + summary).cause == "gpu-memory"
@@ -165,18 +158,12 @@ def test_a_line_of_thousands_of_characters_is_cut_around_the_match():
     assert "out of memory" in found.evidence[0].text and len(found.evidence[0].text) < 400
 
 
-@pytest.mark.parametrize("text", ["", "step 1 loss 0.3\nstep 2 loss 0.2\ntraining done\n"])
-def test_where_nothing_looks_wrong_nothing_and_no_rank_is_accused(text):
-    found = judge(text)
-    assert (found.cause, found.sure, found.rank) == ("unknown", "unknown", None)
-
-
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", range(0, 300, 3))
 def test_a_hostile_file_has_no_certain_cause(seed):
     chance = random.Random(seed)  # noqa: S311 the same bytes each time
     size = chance.choice((1, 100, 5000, 200_000 if seed % 50 == 0 else 3000))
     content = chance.randbytes(size)
-    if seed % 3 == 0:
+    if seed % 2 == 0:
         content = bytes(chance.choice(b"[]{}():,.-0123456789 TracebkEor\n\r\t\x1b\xc3") for _ in range(size))
     found = judge(content)
     assert (found.cause, found.sure) == ("unknown", "unknown")
@@ -249,21 +236,6 @@ PREEMPTED = "slurmstepd: error: *** JOB 33 ON n1 CANCELLED AT 2026-01-05T10:00:0
 BEGIN = "[INFO] accelerator is cuda\nloading model\nready\n"
 
 
-@pytest.mark.parametrize(
-    ("log", "cause"),
-    [
-        (f"{STEPS}{PREEMPTED}", "preempted"),
-        (f"step 1\n{PREEMPTED}{STEPS}", "unknown"),
-        (f"{OOM}{BEGIN}{LOST_PEER}{BEGIN}{OOM.replace('step 1', STEPS)}", "gpu-memory"),
-        (f"{OOM}{BEGIN}{OOM}{BEGIN}{STEPS}done\n", "unknown"),
-        (CONDA + STEPS, "unknown"),
-        (CONDA + "bash: train: command not found\n", "shell-setup"),
-    ],
-)
-def test_what_came_before_the_last_start_or_long_before_a_good_end_is_no_cause(log, cause):
-    assert judge(log.encode()).cause == cause
-
-
 def test_an_exception_that_a_job_outlived_is_no_cause_while_it_goes_on():
     """Nor is one of a process of its own, as those of Ray, nor one that is logged again and again."""
     raised = ("Traceback (most recent call last):", "  File 'a', line 1", "ValueError: bad answer", "answer rejected")
@@ -283,46 +255,8 @@ ValueError: this process is closed
 """
 
 
-def test_an_exception_that_python_ignored_is_no_cause():
-    assert judge(IGNORED.encode()).cause == "unknown"
-    raised = IGNORED + IGNORED.partition("__del__ at 0x7f2b1c4d8a60>\n")[2]
-    assert judge(raised.encode()).cause == "exception"
-
-
+IGNORED_TWICE = IGNORED + IGNORED.partition("__del__ at 0x7f2b1c4d8a60>\n")[2]
 OOM_KILL = "slurmstepd: error: Detected 1 oom_kill event in StepId=17.0. Some of the step tasks have been OOM Killed.\n"
-
-
-@pytest.mark.parametrize(
-    ("log", "cause", "rank"),
-    [
-        (
-            '    trainer.train()\n  File "/a/t.py", line 9, in train\n    x = y\n        ^^^\nValueError: 3\n',
-            "exception",
-            None,
-        ),
-        (
-            '  File "t.py", line 2\n    optim="x"\n    ^\n^\nSyntaxErrorSyntaxError: : invalid syntaxinvalid syntax\n',
-            "exception",
-            None,
-        ),
-        (
-            "torch.multiprocessing.spawn.ProcessExitedException: process 3 terminated with signal SIGKILL\n",
-            "rank-killed",
-            3,
-        ),
-        ("run.sh: line 27: cd: /home/me/x: No such file or directory\n", "file-missing", None),
-        (
-            "slurmstepd: error: pyxis:     [INFO] Creating squashfs filesystem...\n" + OOM_KILL,
-            "out-of-memory",
-            None,
-        ),
-        ("KeyError: 'RANK'\n", "rank-unset", None),
-        ("Traceback (most recent call last):\n  File 'a'\nKeyError: 'RANK'\n", "rank-unset", None),
-    ],
-)
-def test_a_failure_without_the_usual_form_is_one(log, cause, rank):
-    found = judge((STEPS + log).encode())
-    assert (found.cause, found.rank) == (cause, rank)
 
 
 def test_a_message_at_the_head_of_one_file_is_no_cause_of_a_good_end_in_another(tmp_path):
@@ -340,6 +274,41 @@ TORCHRUN = "Root Cause (first observed failure):\n[0]:\n  rank      : 0 (local_r
 @pytest.mark.parametrize(
     ("log", "cause", "said"),
     [
+        ("", "unknown", "empty"),
+        ("step 1 loss 0.3\nstep 2 loss 0.2\ntraining done\n", "unknown", ""),
+        (f"{BEGIN}{OOM}{BEGIN}step 1\n{FRAMES}KeyError: 'lr'\n", "exception", "KeyError"),
+        (f"{STEPS}{PREEMPTED}", "preempted", ""),
+        (f"step 1\n{PREEMPTED}{STEPS}", "unknown", ""),
+        (f"{OOM}{BEGIN}{LOST_PEER}{BEGIN}{OOM.replace('step 1', STEPS)}", "gpu-memory", ""),
+        (f"{OOM}{BEGIN}{OOM}{BEGIN}{STEPS}done\n", "unknown", ""),
+        (CONDA + STEPS, "unknown", ""),
+        (CONDA + "bash: train: command not found\n", "shell-setup", ""),
+        (IGNORED, "unknown", ""),
+        (IGNORED_TWICE, "exception", "closed"),
+        (
+            f'{STEPS}    train()\n  File "/a/t.py", line 9, in train\n    x = y\n      ^^^\nValueError: 3\n',
+            "exception",
+            "",
+        ),
+        (
+            STEPS
+            + '  File "t.py", line 2\n    o="x"\n    ^\n^\nSyntaxErrorSyntaxError: : invalid syntaxinvalid syntax\n',
+            "exception",
+            "",
+        ),
+        (
+            f"{STEPS}torch.multiprocessing.spawn.ProcessExitedException: process 3 terminated with signal SIGKILL\n",
+            "rank-killed",
+            "rank 3",
+        ),
+        (f"{STEPS}run.sh: line 27: cd: /home/me/x: No such file or directory\n", "file-missing", ""),
+        (
+            f"{STEPS}slurmstepd: error: pyxis:     [INFO] Creating squashfs filesystem...\n{OOM_KILL}",
+            "out-of-memory",
+            "",
+        ),
+        (f"{STEPS}KeyError: 'RANK'\n", "rank-unset", ""),
+        (f"{STEPS}Traceback (most recent call last):\n  File 'a'\nKeyError: 'RANK'\n", "rank-unset", ""),
         (f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 MiB.\n{FRAMES}", "gpu-memory", ""),
         (f"ERROR: in the loop: RuntimeError('CUDA out of memory. Tried 2',)\n{FRAMES}", "gpu-memory", ""),
         (
@@ -404,6 +373,8 @@ TORCHRUN = "Root Cause (first observed failure):\n[0]:\n  rank      : 0 (local_r
         ("ERROR: one sample is bad\nTraining finished successfully\n", "unknown", ""),
     ],
 )
-def test_what_the_last_lines_say_counts_where_no_traceback_is_whole(log, cause, said):
+def test_a_log_is_told_by_its_last_start_and_its_last_words(log, cause, said):
+    """Also where no traceback is whole; what came long before a good end is no cause, and accuses no rank."""
     found = judge(log.encode())
     assert (found.cause, said in found.what) == (cause, True), found.what
+    assert cause != "unknown" or (found.sure, found.rank) == ("unknown", None)

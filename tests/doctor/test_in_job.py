@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -153,16 +154,19 @@ def test_what_keeps_the_ranks_from_meeting_is_named_with_its_host(allocation, cl
 
     step = ["srun", f"--jobid={allocation['SLURM_JOB_ID']}", "--overlap", "-N1", "-n1"]
     held = [*step, "-w", "n1", sys.executable, "-uc", HOLDER]
-    with subprocess.Popen(held, env=slurm_env, stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout.readline() == "held\n"
-        found = look("--port-range=18880-18881")
-        holder.terminate()
-    assert "port 18881 on n1 is taken by a program that is not rank 0 of this job" in found["what"]
-
     shared = tmp_path / "shared"
     shared.mkdir()
     slurm(*step, "-w", "n2", "bash", "-c", f"mount --bind {shared} {shared} && mount -o remount,ro,bind {shared}")
-    found = look(f"--runs-dir={shared}")
+    with (
+        subprocess.Popen(held, env=slurm_env, stdout=subprocess.PIPE, text=True) as holder,
+        ThreadPoolExecutor() as pool,
+    ):
+        assert holder.stdout.readline() == "held\n"
+        in_folder = pool.submit(look, f"--runs-dir={shared}")  # nearly all of it is waiting
+        found = look("--port-range=18880-18881")
+        holder.terminate()
+    assert "port 18881 on n1 is taken by a program that is not rank 0 of this job" in found["what"]
+    found = in_folder.result()
     slurm(*step, "-w", "n2", "umount", str(shared))
     assert (found["check"], found["host"]) == ("folder", "n2") and "read-only there" in found["why"]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from slurmddp.diagnose import Diagnosis, Line
 from slurmddp.monitoring import status
 from slurmddp.monitoring.event_words import describe_event
-from slurmddp.report.collect import collect_report, make_json
+from slurmddp.report.collect import collect_report, make_json, read_spec
 from slurmddp.report.html import render_page
 from slurmddp.runs.history import Event
 from slurmddp.runs.layout import RunDir
@@ -330,3 +330,11 @@ def test_a_secret_in_the_line_of_the_set_up_that_failed_is_not_on_the_page(run):
     run.batch_record("7").write_text(said)
     content = of(run)
     assert b"HF_TOKEN=***" in content and b"hf_abcdef" not in content
+
+
+@pytest.mark.parametrize("content", [b"nodes = ", b"\xff", None])
+def test_a_specification_that_cannot_be_read_is_none(tmp_path, content):
+    run = RunDir(tmp_path)
+    if content is not None:
+        run.spec.write_bytes(content)
+    assert read_spec(run) == {}

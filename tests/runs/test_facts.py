@@ -2,12 +2,14 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 from event_lines import event, write
 
 from slurmddp.outcome import MEANINGS, Kind, Outcome, kind_of_status
 from slurmddp.runs import facts, history
+from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.job_info import JobInfo
 
@@ -174,7 +176,7 @@ def test_a_cancelled_job_says_who_cancelled_it(run):
 def attempts(run, state):
     job = JobInfo(job_id="7", state=state, source="squeue")
     found = facts.read_run(run, {"7": job}, history=history.read(run))
-    return [(attempt.name, attempt.outcome.kind) for attempt in found.attempts]
+    return [(attempt.name, attempt.outcome.kind) for job in found.jobs for attempt in job.attempts]
 
 
 def test_an_attempt_without_an_end_has_that_of_its_job_or_was_requeued(run):
@@ -218,3 +220,46 @@ def test_each_kind_has_one_meaning_for_every_view():
     assert {kind for kind in Kind if kind.failed} == {kind for kind in Kind if MEANINGS[kind].colour == "red"}
     assert kind_of_status(139) is Kind.CRASHED
     assert Outcome(kind=Kind.KILLED, status=0, signal=9).exit_status == "0:9"
+
+
+def resumable(tmp_path: Path) -> RunDir:
+    run = RunDir(tmp_path / "my jobs" / "train")
+    run.create()
+    run.spec.touch()
+    return run
+
+
+def test_the_command_works_from_any_folder_and_the_checkpoint_is_named(tmp_path):
+    run = resumable(tmp_path)
+    command = f"slurmddp submit '{run.spec}'"
+    assert facts.describe_resume(run) == f"{command} (starts COMMAND again, which must find its own checkpoint)"
+    folder = run.checkpoints / "step-000000120"
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text("{}")
+    assert facts.describe_resume(run) == f"{command} (continues from the checkpoint of step 120)"
+
+
+def test_a_checkpoint_of_the_programs_own_is_named(tmp_path):
+    run = resumable(tmp_path)
+    (tmp_path / "last.pt").touch()
+    head = {"time": 1.0, "event": "attempt_start", "job": "7", "attempt": "0.0", "rank": None, "host": "n1"}
+    append_record(run.events, {**head, "checkpoints": f"{tmp_path}/*.pt"})
+    assert facts.describe_resume(run).endswith(f"(continues from the checkpoint {tmp_path}/last.pt)")
+
+
+def test_a_checkpoint_in_the_folder_that_the_program_was_given_is_named(tmp_path):
+    run = resumable(tmp_path)
+    run.checkpoints.mkdir()
+    (run.checkpoints / "step-000000120").mkdir()  # without a manifest, so no checkpoint
+    assert "starts COMMAND again" in facts.describe_resume(run)
+    (run.checkpoints / "last.pt").touch()
+    assert facts.describe_resume(run).endswith(f"(continues from the checkpoint {run.checkpoints}/last.pt)")
+
+
+def test_a_sweep_and_a_script_that_sbatch_got_are_not_resumed_by_one_command(tmp_path):
+    run = resumable(tmp_path)
+    append_record(run.submissions, {"job": "7"})
+    assert facts.is_resumable(run)
+    append_record(run.submissions, {"job": "8", "settings": [{"lr": "1"}]})
+    assert not facts.is_resumable(run)
+    assert not facts.is_resumable(RunDir(tmp_path / "other"))

@@ -39,7 +39,7 @@ def test_an_outline_has_all_but_the_metrics_and_checkpoints_of_long_ago(run):
         assert outline.last(kind) == whole.last(kind)
     assert len(outline.events) == 3 + 2 * 64
     run.events.unlink()
-    assert history.read_outline(run).events == ()
+    assert history.read_outline(run).events == history.read(run).attempts == history.read_newest(run).attempts == ()
 
 
 def write(run, *lines):
@@ -65,9 +65,6 @@ def test_a_torn_last_line_is_left_out_and_what_was_written_behind_it_is_not(run,
     assert [event.kind for event in read(run).events] == ["start", "metrics", "checkpoint"]
     run.events.write_text(run.events.read_text() + f"{json.dumps(LINES[4])}\n")
     assert [event.time for event in read(run).events] == [1.0, 2.0, 3.0, 9.0]
-
-
-def test_only_one_job_is_of_interest(run):
     write(run, *LINES, {**LINES[0], "job": "8", "time": 20.0})
     whole = history.read(run)
     assert [event.job for event in whole.of_job("8").events] == ["8"]
@@ -97,16 +94,9 @@ def test_a_field_of_another_type_reads_as_nothing(run):
     write(run, {**LINES[1], "step": "ten", "total": None, "values": 3})
     (event,) = history.read(run).events
     assert (event.number("step"), event.count("total"), event.text("values")) == (None, 0, "")
-
-
-def test_a_number_that_no_float_holds_reads_as_nothing(run):
     write(run, {**LINES[1], "step": 10**400})
     (event,) = history.read(run).events
-    assert (event.number("step"), event.count("step")) == (None, 0)
-
-
-def test_a_run_without_events_has_no_history(run):
-    assert history.read(run).attempts == () == history.read_newest(run).attempts
+    assert (event.number("step"), event.count("step")) == (None, 0), "no float holds it"
 
 
 @given(st.binary(max_size=400))

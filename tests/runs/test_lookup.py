@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slurmddp.errors import UsageError
-from slurmddp.runs import lookup
+from slurmddp.runs import lookup, registry
 from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir
 
@@ -101,7 +101,7 @@ def of_somebody_else(monkeypatch):
 @pytest.mark.usefixtures("of_somebody_else")
 def test_a_run_of_somebody_else_hides_no_other():
     assert meant() == [("mnist", ("5", "7"))]
-    assert lookup.count_unreadable("jobs") == 1
+    assert len(lookup.survey("jobs").unreadable) == 1
 
 
 @pytest.mark.usefixtures("of_somebody_else")
@@ -177,10 +177,10 @@ def test_a_sweep_is_its_settings_each_in_the_job_that_it_was_last_in(sweep):
 
 @pytest.mark.usefixtures("sweep")
 def test_where_one_is_wanted_a_sweep_asks_for_a_setting():
-    assert lookup.find_one("sweep/lr=2", "jobs").run.path.name == "lr=2"
-    assert lookup.find_one("mnist", "jobs").jobs == ("5", "7")
+    assert lookup.require_one(*lookup.find(["sweep/lr=2"], "jobs")).run.path.name == "lr=2"
+    assert lookup.require_one(*lookup.find(["mnist"], "jobs")).jobs == ("5", "7")
     with pytest.raises(UsageError, match="a sweep of 3 settings; name one, as in 'sweep/lr=1'"):
-        lookup.find_one("sweep", "jobs")
+        lookup.require_one(*lookup.find(["sweep"], "jobs"))
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\x00", b'{"job": "5", "ti'])
@@ -200,3 +200,53 @@ def test_a_run_whose_record_is_not_a_file_is_left_out_with_a_warning(make, caplo
     assert caplog.messages == [f"run mnist is left out: {path}: not a regular file"]
     with pytest.raises(UsageError, match="^run mnist: .* is damaged, and its jobs are not known"):
         lookup.find(["mnist"], "jobs")
+
+
+def remembered(folder: Path, name: str, job: str) -> RunDir:
+    run = RunDir(folder / name)
+    run.path.mkdir(parents=True)
+    run.submissions.write_text(json.dumps({"job": job, "time": "2026-01-01T00:00:00Z"}) + "\n")
+    registry.remember(folder)
+    return run
+
+
+def test_a_run_in_another_folder_is_found_by_its_name_and_its_job(tmp_path, monkeypatch):
+    run = remembered(tmp_path / "a" / "jobs", "train", "17")
+    (tmp_path / "b").mkdir()
+    monkeypatch.chdir(tmp_path / "b")
+    assert lookup.find(["train", "17"], "jobs") == [lookup.Target(run, ("17",))] * 2
+    with pytest.raises(UsageError, match="'other' is not a job id, nor a submitted run"):
+        lookup.find(["other"], "jobs")
+
+
+def test_a_name_in_several_folders_is_a_question(tmp_path, monkeypatch):
+    first, second = (remembered(tmp_path / name, "train", "17") for name in "ab")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="is a run in several folders") as caught:
+        lookup.find(["train"], "jobs")
+    assert str(first.path) in str(caught.value) and str(second.path) in str(caught.value)
+    assert lookup.find(["b/train"], "jobs")[0].run.path == second.path
+
+
+def test_of_very_many_folders_three_are_named(tmp_path, monkeypatch):
+    for number in range(23):
+        remembered(tmp_path / str(number), "train", "17")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"name one of these: \S+/22/train, \S+/21/train, \S+/20/train and 20 more$"):
+        lookup.find(["train"], "jobs")
+
+
+def test_folders_are_remembered_once_the_newest_first_and_forgotten_when_they_are_gone(tmp_path):
+    folders = [tmp_path / name for name in ("a", "b\udcff", "c")]
+    for folder in [*folders, folders[0]]:
+        folder.mkdir(exist_ok=True)
+        registry.remember(folder)
+    folders[2].rmdir()
+    assert registry.known_folders() == [folders[0], folders[1]]
+
+
+def test_a_home_that_cannot_be_written_to_is_no_error(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    registry.remember(tmp_path)
+    assert registry.known_folders() == []

@@ -89,7 +89,7 @@ def test_the_rank_that_decided_and_the_ways_back_are_on_record(jobs):
     (failed,) = read_run(RunDir(jobs / "failed")).jobs
     assert (failed.outcome.rank, failed.outcome.host) == (1, "n1")
     assert [(end.rank, end.outcome.kind) for end in failed.attempts[0].ranks] == [(1, FAILED), (0, CRASHED)]
-    assert failed.attempts[0].decisive.record.reason.startswith("ValueError: the batch has no labels")
+    assert failed.attempts[0].decisive.reason.startswith("ValueError: the batch has no labels")
     (killed,) = read_run(RunDir(jobs / "killed")).jobs
     assert len(killed.restarts) == 1 and killed.requeues == ()
     assert killed.outcome.reason.startswith("gives up: 2 starts in a row failed")

@@ -4,14 +4,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from slurmddp.runs.timestamps import TimestampReader, read_timestamp
+from slurmddp.runs.timestamps import read_timestamp
 
 LOCAL = datetime(2026, 11, 21, 23, 40, 18).timestamp()  # noqa: DTZ001 local time is meant
 ZONED = datetime(2026, 11, 21, 23, 40, 18, tzinfo=UTC).timestamp()
 
 
 def told(line: bytes, until=LOCAL + 3 * 86400):
-    return TimestampReader(since=LOCAL - 3 * 86400, until=until).read(line)
+    return read_timestamp(line, near=until, since=LOCAL - 3 * 86400, until=until)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from textual.widgets import Input, Static
 from textual_plotext import PlotextPlot
 
 from slurmddp.cli.watch.sources import Point
-from slurmddp.report.axis import Scale
+from slurmddp.report.number_format import Scale
 
 KEYS: Final = """\
 ↑ ↓  k j    choose a job; in the output, scroll

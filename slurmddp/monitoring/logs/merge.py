@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -26,7 +26,7 @@ from slurmddp.runs.facts import read_attempt
 from slurmddp.runs.history import LogPart, read_outline
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.log_tail import READ_BYTES, GrowingFile, file_size, start_of_tail
-from slurmddp.runs.timestamps import TimestampReader
+from slurmddp.runs.timestamps import read_timestamp
 from slurmddp.slurm.job_info import JobRef
 
 Told = Literal["line", "before", "after", "seen", ""]
@@ -158,7 +158,7 @@ def _attempt_lines(wanted: Selection, attempt: str, tail: int | None) -> Iterato
     if wanted.batch:
         streams.append(_batch_lines(wanted, attempt, tail))
     first = read_attempt(wanted.run, wanted.job_id, attempt).decisive if wanted.failed_first else None
-    failed = first.rank if first and first.record.failed else -1
+    failed = first.rank if first and first.failed else -1
 
     def place(timed: _Timed) -> tuple[bool, float, tuple[bool, bool, int]]:
         return timed[1].source.rank != failed, timed[0], timed[1].source.order
@@ -177,9 +177,9 @@ def _rank_lines(source: Source, rows: Iterable["_Row"], wanted: Selection) -> It
         if not row.is_wanted or (choose and not choose(source.path, row.text)):
             skipped.append(row.text)
             continue
-        at = max([at, *(time for text in skipped if (time := reader.read(text)) is not None)])
+        at = max([at, *(time for text in skipped if (time := reader(text)) is not None)])
         skipped.clear()
-        own_time = reader.read(row.text)
+        own_time = reader(row.text)
         at = at if own_time is None else max(at, own_time)
         told: Told = "line" if own_time is not None else "" if math.isinf(at) else "before"
         yield at, Line(row.text, source, source.attempt, at if told == "before" else own_time, told, row.number)
@@ -193,7 +193,7 @@ def _batch_lines(wanted: Selection, attempt: str, tail: int | None) -> Iterator[
     for row in _read(wanted, source, READ_BYTES, tail, part.end):
         if row.end <= part.begin:
             continue
-        time = reader.read(row.text)
+        time = reader(row.text)
         if row.is_wanted:
             held.append(Line(row.text, source, attempt, time, "" if time is None else "line", row.number))
         if time is not None or len(held) > _HELD_LINES:
@@ -257,6 +257,7 @@ def _modified(path: Path) -> float:
     return 0.0
 
 
-def _timestamp_reader(source: Source, since: float) -> TimestampReader:
-    """Return the reader of a file's timestamps: from the job's submission to the file's last change."""
-    return TimestampReader(since=since, until=_modified(source.path))
+def _timestamp_reader(source: Source, since: float) -> Callable[[bytes], float | None]:
+    """Return what reads a file's timestamps: from the job's submission to the file's last change."""
+    changed = _modified(source.path)
+    return partial(read_timestamp, near=changed, since=since, until=changed)

@@ -58,7 +58,8 @@ class Preflight:
             if finding.level in SERIOUS:
                 with suppress(OSError):
                     print_line(f"{finding.level.upper()}: {finding.line}")
-                write_event(self._rank, Found.from_finding(finding))
+                what = (finding.check, finding.level, finding.host, finding.what, finding.advice)
+                write_event(self._rank, Found(*what))
 
     def _sees_mark(self, deadline: float, node: int) -> bool:
         """Wait until a node's mark is visible here; return whether it was before the monotonic deadline."""
