@@ -151,19 +151,6 @@ def test_a_disk_without_any_room_does_not_end_the_training(start, small_disk, tm
     assert ended.statuses[0] in (0, 76)
 
 
-def test_a_disk_that_is_full_costs_a_line_and_no_training(start, tmp_path):
-    limited = tmp_path / "limited.py"
-    limited.write_text(
-        "import resource, runpy, sys\nsys.argv = sys.argv[1:]\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))\nrunpy.run_path(sys.argv[0], run_name='__main__')\n"
-    )
-    ended = start("srun", 1, str(limited), *WORDS).wait()
-    assert "WARNING: a checkpoint could not be saved: File too large" in ended.log(0)
-    assert len(steps(ended.run)) == TOTAL
-    assert {event["event"] for event in ended.events("checkpoint-failed")} == {"checkpoint-failed"}
-    assert [path.name for path in ended.run.checkpoints.iterdir()] == ["identity"]
-
-
 def test_who_is_not_the_owner_any_more_writes_nothing(start):
     going = start("srun", 2, *WORDS, SLURMDDP_OWNER="here 17 0.0", run=None)
     going.run.owner.write_text("here 17 0.0\n")
@@ -185,16 +172,6 @@ def test_another_runs_checkpoint_is_refused(start, tmp_path):
     ended = start("srun", 2, *WORDS, run=second.run, attempt="1.0").wait()
     assert ended.statuses == [77, 76]
     assert "step-000000002" in ended.record(0)
-
-
-def test_a_broken_checkpoint_is_set_aside_and_the_one_before_is_used(start):
-    first = start("srun", 1, PROGRAM, "10", "0", "5").wait()
-    damaged = first.run.checkpoints / "step-000000010" / "state.pt"
-    damaged.write_bytes(damaged.read_bytes()[:-1])
-    ended = start("srun", 1, PROGRAM, "10", "0", "5", run=first.run, attempt="1.0").wait()
-    assert ended.statuses == [0]
-    assert "resumed at step 5 from step-000000005" in ended.log(0)
-    assert any(path.name.startswith("broken-") for path in first.run.checkpoints.iterdir())
 
 
 HEAD = """
