@@ -338,10 +338,7 @@ MIXED = str(Path(PROGRAM).with_name("mixed.py"))
 
 
 def test_nothing_that_a_training_has_is_missed(start):
-    """Stopped before the save by hand, in the step of its end, and in the second loop; on three ranks order counts.
-
-    PowerSGD's errors, buffers that nobody synchronises, and randomness differ from rank to rank.
-    """
+    """Stopped before the save by hand, in the step of its end, and in the second loop; on three ranks order counts."""
     calm = start("fork", 3, MIXED, "-1").wait()
     assert calm.statuses == [0], calm.log(0)
     run = None
@@ -350,19 +347,17 @@ def test_nothing_that_a_training_has_is_missed(start):
         run = ended.run
         assert ended.statuses == [0 if stop_at < 0 else 75], ended.log(0)
     wanted, found = ([end_of(each, rank) for rank in range(3)] for each in (calm.run, run))
-    for before, after in zip(wanted, found, strict=True):
-        assert [name for name in before if not torch.equal(before[name], after[name])] == []
-    assert not torch.equal(wanted[0]["1.norm.running_mean"], wanted[1]["1.norm.running_mean"])
+    assert [differing(*pair) for pair in zip(wanted, found, strict=True)] == [[], [], []]
 
 
 def end_of(run, rank: int) -> dict[str, torch.Tensor]:
     """What that rank had at its end, by the number of the model and the name in it."""
     states = torch.load(run.path / f"end.{rank}", weights_only=True)
-    return {
-        f"{number}.{name.removeprefix('module.')}": value
-        for number, state in enumerate(states)
-        for name, value in state.items()
-    }
+    return {f"{number}.{name}": value for number, state in enumerate(states) for name, value in state.items()}
+
+
+def differing(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> list[str]:
+    return [name for name in before if not torch.equal(before[name], after[name])]
 
 
 def test_a_part_that_is_frozen_at_first_is_no_obstacle(alone, script):
@@ -420,3 +415,43 @@ with slurmddp.init():
     again = start("srun", 1, path, run=first.run, attempt="1.0").wait()
     assert (first.statuses, again.statuses) == ([0], [0]), again.log(0)
     assert "resumed at step 6" in again.log(0)
+
+
+OWN_STATES = """
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(64, 64), nn.BatchNorm1d(64), nn.Linear(64, 64)
+    def forward(self, inputs): return self.last(self.norm(self.first(inputs)).relu())
+with slurmddp.init() as ddp:
+    torch.manual_seed(0)
+    net = nn.parallel.DistributedDataParallel(Net(), broadcast_buffers=False)
+    state = power.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=3, min_compression_rate=1)
+    net.register_comm_hook(state, power.powerSGD_hook)
+    torch.manual_seed(ddp.rank)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+    run = slurmddp.Checkpointer(model=net, optimizer=optimizer)
+    stop_at = int(os.environ.get("STOP_AT", "-1"))
+    for step in run.steps(12):
+        if run.step == stop_at: os.kill(os.getpid(), 12); time.sleep(0.2)
+        optimizer.zero_grad()
+        net(torch.randn(8, 64)).square().mean().backward()
+        optimizer.step()
+    torch.save([net.module.state_dict()], f"{os.environ['SLURMDDP_RUN_DIR']}/end.{ddp.rank}")
+"""
+
+
+def test_each_ranks_own_state_is_kept(start, script):
+    """PowerSGD's errors, buffers that nobody synchronises, and randomness differ from rank to rank."""
+    path = script(OWN_STATES)
+    calm = start("fork", 3, path).wait()
+    first = start("fork", 3, path, STOP_AT="5")
+    stopped = first.wait()
+    assert (calm.statuses, stopped.statuses) == ([0], [75]), stopped.log(0)
+    ended = start("fork", 3, path, run=first.run, attempt="1.0").wait()
+    assert ended.statuses == [0], ended.log(0)
+    wanted, found = ([end_of(run, rank) for rank in range(3)] for run in (calm.run, ended.run))
+    assert [differing(*pair) for pair in zip(wanted, found, strict=True)] == [[], [], []]
+    assert not torch.equal(wanted[0]["0.norm.running_mean"], wanted[1]["0.norm.running_mean"])
