@@ -341,13 +341,15 @@ def test_nothing_that_a_training_has_is_missed(start):
     """Stopped before the save by hand, in the step of its end, and in the second loop; on three ranks order counts."""
     calm = start("fork", 3, MIXED, "-1").wait()
     assert calm.statuses == [0], calm.log(0)
-    run = None
-    for number, stop_at in enumerate((3, 5, 8, -1)):
-        ended = start("fork", 3, MIXED, str(stop_at), run=run, attempt=f"{number}.0").wait()
-        run = ended.run
-        assert ended.statuses == [0 if stop_at < 0 else 75], ended.log(0)
-    wanted, found = ([end_of(each, rank) for rank in range(3)] for each in (calm.run, run))
-    assert [differing(*pair) for pair in zip(wanted, found, strict=True)] == [[], [], []]
+    wanted = [end_of(calm.run, rank) for rank in range(3)]
+    for stops in ((3, -1), (5, 8, -1)):
+        run = None
+        for number, stop_at in enumerate(stops):
+            ended = start("fork", 3, MIXED, str(stop_at), run=run, attempt=f"{number}.0").wait()
+            run = ended.run
+            assert ended.statuses == [0 if stop_at < 0 else 75], ended.log(0)
+        found = [end_of(run, rank) for rank in range(3)]
+        assert [differing(*pair) for pair in zip(wanted, found, strict=True)] == [[], [], []], stops
 
 
 def end_of(run, rank: int) -> dict[str, torch.Tensor]:
