@@ -117,7 +117,7 @@ class _SaveAtStop:
 
     def on_train_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
         """Begin to agree with all ranks on a step to stop at; a complete training takes no other step."""
-        if self._record.is_complete(state.global_step, state.max_steps):
+        if state.global_step >= state.max_steps or self._record.ended == [state.global_step, state.max_steps]:
             self._trainer._run_epoch = lambda *_, **__: None  # noqa: SLF001 - it would take one more step
         elif self.stop.stopping.rank.is_main:
             self._record.append(world_size=args.world_size)  # before this attempt writes there
@@ -171,10 +171,6 @@ class _Record(NamedTuple):
     file: Path
     folder: str
     """The script's `output_dir`."""
-
-    def is_complete(self, step: int, max_steps: int) -> bool:
-        """Return whether a training that resumes at this step was at its end there."""
-        return step >= max_steps or self.ended == [step, max_steps]
 
     def sort(self, world_size: int) -> tuple[str | None, list[Path]]:
         """Return the newest complete checkpoint of this run, and those that are not complete."""

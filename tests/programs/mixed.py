@@ -1,7 +1,7 @@
 """A training with much that a checkpoint could miss: mixed.py STOP_AT; -1 for a calm one.
 
-A compiled model, wrapped once more; a second model with buffers and PowerSGD's errors of its own on each rank; masters
-in fp32 of bf16 weights; two loops with randomness between them; a save by hand in the middle of a step.
+A compiled model, wrapped once more; a second model with buffers of its own on each rank; masters in fp32 of bf16
+weights; two loops with randomness between them; a save by hand in the middle of a step.
 """
 
 import os
@@ -12,7 +12,6 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power
 from torch.nn.parallel import DistributedDataParallel
 
 import slurmddp
@@ -61,8 +60,6 @@ def main(stop_at):
         small = nn.Linear(16, 16, bias=False).bfloat16()
         model = Wrapped(DistributedDataParallel(torch.compile(Net(), backend="eager"), bucket_cap_mb=0.001))
         second = DistributedDataParallel(Net(), bucket_cap_mb=0.001, broadcast_buffers=False)
-        state = power.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=3, min_compression_rate=1)
-        second.register_comm_hook(state, power.powerSGD_hook)
         torch.manual_seed(ddp.rank)
         optimizers = [torch.optim.Adam(part.parameters(), lr=0.01) for part in (model, second)] + [
             Masters(small.parameters())

@@ -99,13 +99,6 @@ def test_files_that_the_program_left_open_are_whole(start, script, launcher):
 
 
 @PRELOADED
-def test_rank_zero_is_done_only_when_all_are(start, script):
-    path = script("time.sleep(0.5 * rank)\nprint(time.time())\n")
-    ended = start("fork", 2, path).wait()
-    assert ended.events("end")[0]["time"] >= float(ended.log(1))
-
-
-@PRELOADED
 def test_a_rank_that_fails_at_the_end_spoils_the_run(start, script):
     ended = start("fork", 2, script("if rank == 1: time.sleep(0.5); sys.exit(3)")).wait()
     assert ended.statuses == [77]
@@ -124,12 +117,6 @@ def test_a_dead_rank_ends_the_node_with_its_status(start, script):
     assert "rank 1 (pid " in ended.stdout and "ended with status 77; stopping the others" in ended.stdout
     assert ended.record(1) == "77 rank 1 on n1: ValueError: boom\n"
     assert "ValueError: boom" in ended.log(1)
-
-
-@PRELOADED
-def test_a_killed_rank_ends_the_node_with_128_and_its_signal(start, script):
-    ended = start("fork", 2, script("if rank == 1: os.kill(os.getpid(), signal.SIGKILL)\ntime.sleep(60)\n")).wait()
-    assert ended.statuses == [137]
 
 
 @PRELOADED
@@ -214,50 +201,6 @@ def test_a_program_that_ignores_the_notice_and_ends_is_complete(start, script):
     running.until_said("ready")
     running.processes[0].send_signal(signal.SIGTERM)
     assert running.wait().record(0) == "0 done\n"
-
-
-@PRELOADED
-def test_term_after_a_failure_is_no_notice(start, script):
-    """Else a job whose program fails would be put back into the queue for ever."""
-    running = start("srun", 2, script("time.sleep(60) if rank == 0 else sys.exit(3)"))
-    until(lambda: running.run.rank_record("17", "0.0", 1).exists())
-    running.processes[0].send_signal(signal.SIGTERM)
-    ended = running.wait()
-    assert ended.statuses == [76, 77]
-    assert "lost rank 1 (n1): no answer within 3 s (SIGTERM)" in ended.record(0)
-
-
-CHILDREN = """
-import multiprocessing, subprocess
-def work(): print('child', os.getpid(), flush=True); time.sleep(60)
-if rank == 0:
-    child = multiprocessing.get_context('fork').Process(target=work)
-    child.start()
-    other = subprocess.Popen(['sleep', '60'], preexec_fn=os.getpid)
-    while not os.path.exists(sys.argv[1]): time.sleep(0.02)
-    print('alive', child.is_alive(), flush=True)
-    child.terminate(); other.terminate()
-    child.join(5); other.wait(5)
-    print('ended', child.exitcode, other.returncode, flush=True)
-"""
-
-
-@PRELOADED
-def test_a_signal_to_all_leaves_a_loaders_workers_to_the_rank(start, script):
-    """Slurm's notice reaches every process of the step; TERM from its own rank ends one all the same."""
-    path = script(CHILDREN)
-    go = path.with_name("go")
-    running = start("srun", 1, path, str(go))
-    running.until_said("child ")
-    words = running.run.rank_log("17", "0.0", 0).read_text().split()
-    child = int(words[words.index("child") + 1])
-    for notice in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):
-        os.kill(child, notice)
-    until(lambda: signal.SIGTERM not in signals(child, "ShdPnd"))
-    go.touch()
-    ended = running.wait()
-    assert "alive True" in ended.log(0)
-    assert f"ended {-signal.SIGTERM} {-signal.SIGTERM}" in ended.log(0)
 
 
 @PRELOADED

@@ -88,7 +88,6 @@ class Checkpointer:
             if store and self._training.divided
             else Saver(self._training, self._session, store)
         )
-        self._training.check_plain()
         restored = restore_newest(self._training, store, self._session) if store else None
         self._saver.last_saved, self.step = restored, restored or 0
 
@@ -164,7 +163,7 @@ class Checkpointer:
         self._in_step = False
         self.step += 1
         if self._sampler:
-            self._sampler.advance()
+            self._sampler.consumed += self._sampler.global_batch
         if self._step_timer:
             self._step_timer.count()
         decides = self._saver.check(self.step)  # only rank 0's clock counts

@@ -36,7 +36,7 @@ class Sampler(TorchSampler[list[int]]):
         self.seed = seed
         self.shuffle = shuffle
         self.consumed = 0
-        """Samples that the finished steps of all ranks took from the stream."""
+        """Samples that the finished steps of all ranks took from the stream; `Checkpointer.steps` counts them."""
         self._rank, self._world_size = ours.rank, ours.world_size
         self.global_batch = batch_size * ours.world_size
         """Samples that all ranks together take in one step."""
@@ -73,10 +73,6 @@ class Sampler(TorchSampler[list[int]]):
             skipped = max(0, -((begin - origin) // ranks))  # of this rank's positions, those in earlier epochs
             parts.append(self._order(epoch)[begin + skipped * ranks - origin : end - origin : ranks])
         return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-    def advance(self) -> None:
-        """Count a finished step; `Checkpointer.steps` calls this."""
-        self.consumed += self.global_batch
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position: seed, samples of an epoch, samples consumed."""

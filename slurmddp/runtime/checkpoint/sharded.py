@@ -90,9 +90,13 @@ def collect_share(parts: Mapping[str, Stateful], *, main: bool) -> Share:
         for key, tensor in tensors.items():
             if isinstance(tensor, DTensor):
                 divided[key] = [place.dim if isinstance(place, Shard) else None for place in tensor.placements]
-        pieces += _split_pieces(
-            {key: tensor for key, tensor in tensors.items() if _is_saved_here(tensor, alone=main or alone)}
-        )
+        saved = {key: tensor for key, tensor in tensors.items() if _is_saved_here(tensor, alone=main or alone)}
+        planner = DefaultSavePlanner(flatten_state_dict=False)
+        planner.set_up_planner(saved, is_coordinator=True)
+        for item in planner.create_local_plan().items:
+            piece = planner.resolve_data(item)
+            if isinstance(piece, Tensor) and piece.numel():
+                pieces.append(Piece(name=item.index.fqn, offsets=tuple(item.index.offset or ()), tensor=piece))
     return Share(frame=frame, divided=divided, pieces=tuple(pieces))
 
 
@@ -186,17 +190,6 @@ def _is_saved_here(tensor: Tensor, *, alone: bool) -> bool:
     return places is not None and all(
         place == 0 or not placement.is_replicate() for place, placement in zip(places, tensor.placements, strict=True)
     )
-
-
-def _split_pieces(tensors: dict[str, Tensor]) -> list[Piece]:
-    planner = DefaultSavePlanner(flatten_state_dict=False)
-    planner.set_up_planner(tensors, is_coordinator=True)
-    found = []
-    for item in planner.create_local_plan().items:
-        tensor = planner.resolve_data(item)
-        if isinstance(tensor, Tensor) and tensor.numel():
-            found.append(Piece(name=item.index.fqn, offsets=tuple(item.index.offset or ()), tensor=tensor))
-    return found
 
 
 def metadata_of(index: State) -> Metadata:

@@ -39,7 +39,10 @@ class Stateful(Protocol):
 
 
 class TrainingState:
-    """The model and the other parts of a training, sorted by which ranks hold their state."""
+    """The model and the other parts of a training, sorted by which ranks hold their state.
+
+    Raises RankError when a checkpoint cannot hold a state that this rank has in full.
+    """
 
     def __init__(
         self, *, model: nn.Module, shared: Mapping[str, Stateful], own: Mapping[str, Stateful], device: torch.device
@@ -59,9 +62,6 @@ class TrainingState:
         }
         """Of each DistributedDataParallel in these modules, at any depth, by part and path."""
         self._random: State | None = None
-
-    def check_plain(self) -> None:
-        """Raise RankError when a checkpoint cannot hold a state that this rank has in full."""
         check_plain(_states_of(self._replicated))
         check_plain(_states_of(self._own))
 

@@ -1,7 +1,7 @@
 """Preflight: the fast checks before COMMAND. The facts travel with the claims of `runtime.rendezvous.rendezvous`."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from os.path import exists
@@ -30,7 +30,13 @@ class Preflight:
 
     def judge(self, texts: Iterable[str]) -> RankError | None:
         """Report all findings in rank 0's output and as events; return the error of what certainly breaks the job."""
-        findings = list(self._find(texts))
+        findings: list[Finding] = []
+        try:
+            self._ranks = sorted(map(Facts.from_text, filter(None, texts)), key=lambda facts: facts.rank)
+            findings += judge(self._ranks)
+            findings += judge_marks(self._ranks, partial(self._sees_mark, time.monotonic() + SEEN_LIMIT_S))
+        except Exception as error:  # noqa: BLE001 - a check that fails must not end a job that would run
+            findings.append(failed_check(f"{type(error).__name__}: {error}"))
         for facts in self._ranks:
             if self._rank.run_dir and facts.is_leader and not facts.folder_error:
                 with suppress(OSError):
@@ -44,14 +50,6 @@ class Preflight:
         ended = time.time()
         leaders = [(facts.host, times[facts.rank]) for facts in self._ranks if facts.is_leader and facts.rank in times]
         self._report(judge_clocks(published, ended, leaders))
-
-    def _find(self, texts: Iterable[str]) -> Iterator[Finding]:
-        try:
-            self._ranks = sorted(map(Facts.from_text, filter(None, texts)), key=lambda facts: facts.rank)
-            yield from judge(self._ranks)
-            yield from judge_marks(self._ranks, partial(self._sees_mark, time.monotonic() + SEEN_LIMIT_S))
-        except Exception as error:  # noqa: BLE001 - a check that fails must not end a job that would run
-            yield failed_check(f"{type(error).__name__}: {error}")
 
     def _report(self, findings: Iterable[Finding]) -> None:
         for finding in findings:

@@ -44,7 +44,7 @@ def test_each_sample_of_each_epoch_is_taken_once_by_changing_worlds(samples, see
             shares = [next(loader) for loader in loaders]
             taken += [index for group in zip(*shares, strict=True) for index in group]
             for each in ranks:
-                each.advance()
+                each.consumed += each.global_batch
         state = ranks[0].state_dict()
     assert state["consumed"] == len(taken)
     for epoch in range(0, len(taken), samples):
@@ -71,7 +71,7 @@ def test_what_a_loader_has_fetched_ahead_is_not_consumed():
     (sampler,) = samplers(1, 100, 10)
     ahead = iter(sampler)
     fetched = [next(ahead) for _ in range(3)]
-    sampler.advance()
+    sampler.consumed += sampler.global_batch
     (later,) = samplers(1, 100, 10)
     later.load_state_dict(sampler.state_dict())
     assert next(iter(later)) == fetched[1]
@@ -110,7 +110,7 @@ def test_a_loader_that_has_taken_a_batch_before_the_first_start_is_found_out(mon
 def test_steps_until_an_epochs_end():
     (sampler,) = samplers(1, 10, 4)
     assert [sampler.steps_until(epochs) for epochs in (0, 1, 2)] == [0, 3, 5]
-    sampler.advance()
+    sampler.consumed += sampler.global_batch
     assert (sampler.epoch, sampler.steps_until(1)) == (0, 2)
 
 

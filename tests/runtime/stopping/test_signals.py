@@ -27,15 +27,17 @@ def run(body: str, before: str = "") -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("notice", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
-def test_a_signal_is_a_notice(notice):
-    body = f"answer('heard')\nme(signal.{notice.name})\ntime.sleep(0.3)\nprint(signals.stop_requested)"
-    assert run(body) == f"heard {notice.name}\nTrue\n"
-
-
-def test_it_is_heard_while_the_main_thread_holds_still():
-    """A Python handler waits for the main thread, which here is inside one call of C."""
-    body = """
+BODIES = {
+    "one given before is acted on at once, and only the first names the cause": (
+        "late SIGUSR1\n",
+        """
+me(signal.SIGUSR1); time.sleep(0.2); me(signal.SIGTERM); time.sleep(0.2)
+answer('late'); time.sleep(0.3)
+""",
+    ),
+    "while the main thread is inside one call of C, for which a Python handler waits": (
+        "heard SIGUSR2\nmain\n",
+        """
 import ctypes
 answer('heard')
 threading.Thread(target=lambda: (time.sleep(0.2), me(signal.SIGUSR2))).start()
@@ -43,62 +45,46 @@ libc = ctypes.CDLL(None)
 start = time.monotonic()
 while (left := 1.0 - (time.monotonic() - start)) > 0: libc.usleep(int(left * 1e6))
 print('main')
-"""
-    assert run(body) == "heard SIGUSR2\nmain\n"
-
-
-def test_one_given_before_is_acted_on_at_once_and_only_the_first_names_the_cause():
-    body = """
-me(signal.SIGUSR1); time.sleep(0.2); me(signal.SIGTERM); time.sleep(0.2)
-answer('late'); time.sleep(0.3)
-"""
-    assert run(body) == "late SIGUSR1\n"
-
-
-def test_a_phase_answers_once_and_the_exit_does_not_answer():
-    body = """
+""",
+    ),
+    "a phase answers once, and the exit does not": (
+        "one SIGTERM\ntwo SIGTERM\n",
+        """
 answer('one')
 me(signal.SIGTERM); time.sleep(0.2); me(signal.SIGTERM); time.sleep(0.2)
 answer('two'); time.sleep(0.2)
 stopping.enter(Phase.EXIT); me(signal.SIGTERM); time.sleep(0.2)
-"""
-    assert run(body) == "one SIGTERM\ntwo SIGTERM\n"
-
-
-def test_the_clock_is_a_notice():
-    body = """
+""",
+    ),
+    "the clock": (
+        "yet\nheard clock\n",
+        """
 answer('heard')
 signals.stop_at(time.time() + 0.3); time.sleep(0.1); print('yet', flush=True); time.sleep(0.6)
-"""
-    assert run(body) == "yet\nheard clock\n"
-
-
-def test_a_programs_own_handlers_replace_ours_and_our_clock():
-    body = """
+""",
+    ),
+    "a program's own handler replaces ours, and our clock": (
+        "own\nFalse\n",
+        """
 answer('wrong')
 signal.signal(signal.SIGUSR2, lambda *_: print('own', flush=True))
 signals.stop_at(time.time() + 0.2)
 me(signal.SIGUSR2); time.sleep(0.6)
 print(signals.stop_requested)
-"""
-    assert run(body) == "own\nFalse\n"
-
-
-@pytest.mark.parametrize("notice", [signal.SIGUSR1, signal.SIGUSR2])
-def test_a_program_that_handles_term_alone_is_told_by_term(notice):
-    """Lightning's Trainer does, and Slurm's notice before the time limit is another signal."""
-    body = f"""
+""",
+    ),
+    "a program that handles TERM alone, as Lightning's Trainer, is told by TERM": (
+        "own\nown\nFalse\n",
+        """
 answer('wrong')
 signal.signal(signal.SIGTERM, lambda *_: print('own', flush=True))
-me(signal.{notice.name}); time.sleep(0.6)
+me(signal.SIGUSR1); time.sleep(0.4); me(signal.SIGUSR2); time.sleep(0.6)
 print(signals.stop_requested)
-"""
-    assert run(body) == "own\nFalse\n"
-
-
-def test_a_program_that_handles_term_alone_is_told_once_however_late_the_handler_runs():
-    """The wakeup descriptor brings the signal first, and the handler brings it again."""
-    body = """
+""",
+    ),
+    "once, however late its handler runs: the descriptor brings the signal first, and the handler again": (
+        "own\nFalse\n",
+        """
 import ctypes
 answer('wrong')
 signal.signal(signal.SIGTERM, lambda *_: print('own', flush=True))
@@ -108,31 +94,28 @@ ctypes.CDLL(None).usleep(600_000)
 signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR2, signal.SIGTERM])
 time.sleep(0.6)
 print(signals.stop_requested)
-"""
-    assert run(body) == "own\nFalse\n"
-
-
-def test_a_program_that_ignores_term_is_told_by_the_other_signals():
-    body = """
+""",
+    ),
+    "a program that ignores TERM is told by the other signals": (
+        "heard SIGUSR2\n",
+        """
 answer('heard')
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 me(signal.SIGUSR2); time.sleep(0.3)
-"""
-    assert run(body) == "heard SIGUSR2\n"
-
-
-def test_it_is_heard_when_the_program_takes_the_wakeup_descriptor():
-    body = """
+""",
+    ),
+    "when the program takes the wakeup descriptor": (
+        "heard SIGTERM\n",
+        """
 import socket
 mine, theirs = socket.socketpair(); theirs.setblocking(False)
 signal.set_wakeup_fd(theirs.fileno())
 answer('heard'); me(signal.SIGTERM); time.sleep(0.3)
-"""
-    assert run(body) == "heard SIGTERM\n"
-
-
-def test_a_forked_child_dies_of_term_and_of_nothing_else():
-    body = """
+""",
+    ),
+    "a forked child dies of TERM and of nothing else": (
+        "0\n-15 False\n",
+        """
 child = os.fork()
 if child == 0:
     time.sleep(30)
@@ -143,8 +126,22 @@ time.sleep(0.2)
 print(os.waitpid(child, os.WNOHANG)[0])
 os.kill(child, signal.SIGTERM)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), signals.stop_requested)
-"""
-    assert run(body) == "0\n-15 False\n"
+""",
+    ),
+}
+BODIES |= {
+    number.name: (
+        f"heard {number.name}\nTrue\n",
+        f"answer('heard')\nme(signal.{number.name})\ntime.sleep(0.3)\nprint(signals.stop_requested)",
+    )
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_signal_is_heard(name):
+    printed, body = BODIES[name]
+    assert run(body) == printed
 
 
 def test_a_child_that_is_told_to_end_while_it_is_forked_dies_alone():

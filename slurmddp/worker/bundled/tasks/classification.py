@@ -1,6 +1,5 @@
 """Image classification: MNIST and similar grey images, CIFAR-10 by ResNet-18, and what all such tasks share."""
 
-from pathlib import Path
 from typing import ClassVar
 
 import torch
@@ -76,7 +75,16 @@ class Mnist(Classification):
         super().__init__(options)
         files, shape = find_data(options), (self.SYNTHETIC_SIZE, self.SYNTHETIC_SIZE)
         sizes = (self.SYNTHETIC_TRAIN, self.SYNTHETIC_TEST)
-        train, test = synthesize(*sizes, shape=shape, seed=options.seed) if files is None else _read(files)
+        if files is None:
+            train, test = synthesize(*sizes, shape=shape, seed=options.seed)
+        else:
+            train, test = read_pair(*files[:2]), read_pair(*files[2:])
+            pixels, of_test = (tuple(images.shape[1:]) for images, _ in (train, test))
+            if pixels != of_test:
+                raise UsageError(f"{files[0]} holds images of {pixels} pixels, but {files[2]} of {of_test}")
+            if min(pixels) < SMALLEST_IMAGE:
+                least = f"the least is {SMALLEST_IMAGE} in each direction"
+                raise UsageError(f"{files[0]} holds images of {pixels} pixels; {least}")
         mean, deviation = train[0].float().mean(), train[0].float().std().clamp(min=1.0)
         self.train = InMemory(((train[0] - mean) / deviation).unsqueeze(1), train[1].long())
         self.test = InMemory(((test[0] - mean) / deviation).unsqueeze(1), test[1].long())
@@ -210,15 +218,3 @@ def mirror(images: Tensor) -> Tensor:
     """Mirror each image left to right with probability 1/2."""
     heads = torch.randint(2, (len(images), 1, 1, 1), device=images.device, dtype=torch.bool)
     return torch.where(heads, images.flip(3), images)
-
-
-def _read(files: list[Path]) -> tuple[tuple[Tensor, Tensor], ...]:
-    train, test = read_pair(*files[:2]), read_pair(*files[2:])
-    sizes = [tuple(images.shape[1:]) for images, _ in (train, test)]
-    if sizes[0] != sizes[1]:
-        raise UsageError(f"{files[0]} holds images of {sizes[0]} pixels, but {files[2]} of {sizes[1]}")
-    if min(sizes[0]) < SMALLEST_IMAGE:
-        raise UsageError(
-            f"{files[0]} holds images of {sizes[0]} pixels; the least is {SMALLEST_IMAGE} in each direction"
-        )
-    return train, test
