@@ -78,6 +78,9 @@ class Bench:
         return self.sbatch(self.script(body, name=name, **values), name=name)
 
 
+pytestmark = pytest.mark.usefixtures("long_grace")
+
+
 @pytest.fixture
 def bench(tmp_path, slurm_env):
     return Bench(tmp_path, slurm_env)
@@ -176,7 +179,7 @@ def test_the_ranks_know_when_to_stop(bench, wait_for_job):
     case = bench.submit('date +%s >$2/now; echo $SLURMDDP_STOP_AT >$2/at; echo "0 done" >$1/0.end', time="1-0:10")
     assert ended(case, wait_for_job) == "0"
     now, at = (int((case.run.path / name).read_text()) for name in ("now", "at"))
-    assert abs(at - now - (86400 + 600 - 120)) <= 3
+    assert -60 <= at - now - (86400 + 600 - 120) <= 3, "the ranks of a busy machine begin later"
 
 
 def test_a_job_that_may_not_be_requeued_says_so(bench, wait_for_job):

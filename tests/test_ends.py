@@ -35,7 +35,7 @@ from slurmddp.submission.submit_once import Submitted
 from slurmddp.submission.sweep_results import _read_result
 
 SLURMDDP = Path(sys.executable).parent / "slurmddp"
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 WAIT = ("--no-python", "sh", "-c", "touch $SLURMDDP_RUN_DIR/ready; exec sleep 600")
 DEAF = ("--no-python", "sh", "-c", "trap : USR2 TERM; touch $SLURMDDP_RUN_DIR/ready; while :; do sleep 1; done")
 """Catches the notices, and goes on."""
@@ -100,7 +100,7 @@ class Cluster:
         return {**os.environ, **self.sandbox.environment(), "OMP_NUM_THREADS": "1"}
 
     def slurm(self, *words: str) -> str:
-        done = subprocess.run(words, env=self.environ, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(words, env=self.environ, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, (words, done.stderr)
         return done.stdout
 
@@ -329,9 +329,9 @@ def jobs(cluster):
                     waiting.append((act, next(act)))
         return not waiting and all(job.has_ended() for job in open_ends)
 
-    until(go_on, 500, lambda: {job.name: job.state for job in open_ends if not job.has_ended()}, pause_s=PAUSE_S)
+    until(go_on, 1000, lambda: {job.name: job.state for job in open_ends if not job.has_ended()}, pause_s=PAUSE_S)
     for job in found.values():
-        job.messages = job.process.communicate(timeout=60)[1] if job.process else ""
+        job.messages = job.process.communicate(timeout=300)[1] if job.process else ""
     return found | {f"swept-{name}": job for name, job in swept.items()}
 
 

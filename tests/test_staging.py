@@ -18,7 +18,7 @@ print("at", sys.prefix, os.environ["VIRTUAL_ENV"], sep="|", flush=True)
 time.sleep(float(sys.argv[1]) if os.environ["SLURMDDP_RESTARTS"] == "0" else 0)
 """
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture
@@ -97,6 +97,7 @@ def test_ranks_run_the_copy_which_is_replaced_and_never_needed(submit, environme
     assert copies(tmp_path) == {changed}, "of two that no job uses, the last used stays"
 
 
+@pytest.mark.usefixtures("long_grace")
 def test_a_preempted_job_finds_its_copy_and_so_does_the_next(submit, tmp_path, sandbox, wait_for_job):
     job = submit("preempted", "--partition=low", seconds=300).stdout.strip()
     until(lambda: prefixes(tmp_path, "preempted"))

@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).parent.parent
 def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "build", "--wheel", "--outdir", folder, REPOSITORY]
-    subprocess.run(command, check=True, capture_output=True, timeout=280)
+    subprocess.run(command, check=True, capture_output=True)
     return next(folder.glob("*.whl"))
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 from polling import until
 
-pytestmark = [pytest.mark.soak, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.soak, pytest.mark.long]
 PYTHON = """\
 import os, signal, sys, time
 end = sys.argv[1]
