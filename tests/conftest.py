@@ -4,11 +4,12 @@ import itertools
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import hypothesis
 import pytest
+from command_line import SLURMDDP, job_output
 from polling import ASK_SLURM_S, until
 from preload import server
 
@@ -118,6 +119,25 @@ def slurm(slurm_env: dict[str, str]) -> Callable[..., str]:
         result = subprocess.run(command, env=slurm_env, capture_output=True, text=True, timeout=timeout_s, check=False)
         assert result.returncode == 0, f"{command} ended {result.returncode}: {result.stderr}"
         return result.stdout
+
+    return run
+
+
+@pytest.fixture
+def cli(
+    slurm_env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Return a function that runs slurmddp in an empty folder, pointed at the sandbox."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(
+        *words: str, status: int = 0, path: Sequence[Path] = (), environ: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        environment = slurm_env | {"OMP_NUM_THREADS": "1"} | (environ or {})
+        environment["PATH"] = ":".join([*map(str, path), environment["PATH"]])
+        done = subprocess.run([SLURMDDP, *words], env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == status, done.stdout + done.stderr + job_output(tmp_path)
+        return done
 
     return run
 

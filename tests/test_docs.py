@@ -1,12 +1,12 @@
 """The pages: what they repeat of the code is the code's own, their links lead somewhere, their examples run."""
 
+import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from cogapp import Cog
+from command_line import typed
 from generated import help_of, list_commands
 
 from slurmddp.config.job_spec import JOB_FIELDS
@@ -55,13 +55,8 @@ def test_the_examples_of_the_first_pages_are_understood(tmp_path):
     assert len(examples) >= 7
     for example in examples:
         words = [word for word in example.split() if word not in {"--follow", "--wait"}]
-        done = render(words, tmp_path)
+        done = typed("render", *words, cwd=tmp_path, PATH=os.environ["PATH"])
         assert done.returncode == 0, (example, done.stderr)
-
-
-def render(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "slurmddp", "render", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
 def test_the_readme_is_short():

@@ -7,17 +7,16 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from command_line import SLURMDDP, job_output
 from polling import until
 
 from slurmddp.runs.files import read_records
 
 REPOSITORY = Path(__file__).parent.parent
-SLURMDDP = Path(sys.executable).parent / "slurmddp"
 RECIPES = sorted((REPOSITORY / "jobs").glob("*.toml"))
 ONE = "--ntasks-per-node=1"
 """A rank on each node, without GPUs; who says nothing gets all of a node."""
@@ -26,26 +25,6 @@ TWO, ONE_NODE = ("--nodes=2", ONE), ("--nodes=1", "--ntasks-per-node=2")
 FASHION = Path("/usr/share/datasets/fashion-mnist")
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture
-def cli(slurm_env, tmp_path, monkeypatch):
-    """Run slurmddp in an empty folder, pointed at the sandbox."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words, status=0, environ=None):
-        options = {"env": {**slurm_env, "OMP_NUM_THREADS": "1"} | (environ or {}), "cwd": tmp_path, "timeout": 300}
-        done = subprocess.run([SLURMDDP, *words], **options, capture_output=True, text=True, check=False)
-        assert done.returncode == status, done.stdout + done.stderr + logs(tmp_path)
-        return done
-
-    return run
-
-
-def logs(folder: Path) -> str:
-    """What the jobs wrote, for the message of a test that fails."""
-    files = sorted(folder.glob("jobs/*/logs/**/*.out")) + sorted(folder.glob("slurm-*.out"))
-    return "".join(f"\n== {file.relative_to(folder)}\n{file.read_text(errors='replace')[-3000:]}" for file in files)
 
 
 def ranks(run: Path) -> dict[int, str]:
@@ -103,7 +82,7 @@ def every_way(sandbox, tmp_path_factory):
         subprocess.Popen(words, cwd=folder, env=environment, stdout=subprocess.DEVNULL)
         for words in (*typed, *([SLURMDDP, *way, *training] for way in ways))
     ]
-    assert [process.wait(500) for process in started] == [0] * 6, logs(folder)
+    assert [process.wait(500) for process in started] == [0] * 6, job_output(folder)
     return folder / "jobs"
 
 
@@ -124,10 +103,10 @@ def test_a_notice_to_an_executable_that_does_not_hear_it_brings_the_job_back(cli
     """Slurm itself signals the executable, too; the job is put back into the queue, and cancelled there."""
     job = cli("submit", ONE, "--no-python", "--name=exe", "sh", "-c", "echo ready; sleep 300").stdout.strip()
     run = tmp_path / "jobs" / "exe"
-    until(lambda: "ready" in str(ranks(run)), otherwise=lambda: logs(tmp_path))
+    until(lambda: "ready" in str(ranks(run)), otherwise=lambda: job_output(tmp_path))
     slurm("scancel", "--signal=USR2", job)
-    assert wait_for_job(job, "PENDING")["Restarts"] == "1", logs(tmp_path)
-    assert "back into the queue" in logs(tmp_path)
+    assert wait_for_job(job, "PENDING")["Restarts"] == "1", job_output(tmp_path)
+    assert "back into the queue" in job_output(tmp_path)
     slurm("scancel", job)
     assert wait_for_job(job)["JobState"] == "CANCELLED"
     assert (run / "logs" / job / "0.0" / "0.end").read_text().startswith("75 rank 0 on n1: stop signal received (")
@@ -286,7 +265,7 @@ def test_two_jobs_at_once_on_one_node_do_not_meet(cli, wait_for_job, tmp_path):
     (tmp_path / "train.py").write_text(REPORT)
     words = ["submit", *ONE_NODE, "--launcher=fork", "-w", "n1"]
     jobs = [cli(*words, "--name", name, "train.py").stdout.strip() for name in ("a", "b")]
-    assert [wait_for_job(job)["JobState"] for job in jobs] == ["COMPLETED", "COMPLETED"], logs(tmp_path)
+    assert [wait_for_job(job)["JobState"] for job in jobs] == ["COMPLETED", "COMPLETED"], job_output(tmp_path)
     for name in ("a", "b"):
         assert all(json.loads(text.splitlines()[-1])["sum"] == 3 for text in ranks(tmp_path / "jobs" / name).values())
 

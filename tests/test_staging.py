@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from polling import until
 
-SLURMDDP = Path(sys.executable).parent / "slurmddp"
 REPOSITORY = Path(__file__).parent.parent
 REPORT = """
 import os, sys, time
@@ -39,23 +38,13 @@ def environment(tmp_path):
 
 
 @pytest.fixture
-def submit(slurm_env, tmp_path, environment):
+def submit(cli, tmp_path, environment):
     """Submit a job that stages its environment; a lone rank need not import torch."""
     (tmp_path / "train.py").write_text(REPORT)
 
     def run(name, *words, nodes=1, seconds=0):
         options = [f"--nodes={nodes}", "--ntasks-per-node=1", f"--name={name}", f"--stage-env={tmp_path}/no des"]
-        command = [SLURMDDP, "submit", *options, f"--python={environment}/bin/python", *words, "train.py", seconds]
-        done = subprocess.run(
-            [*map(str, command)],
-            cwd=tmp_path,
-            env={**slurm_env, "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr + log(tmp_path, name)
-        return done
+        return cli("submit", *options, f"--python={environment}/bin/python", *words, "train.py", str(seconds))
 
     return run
 

@@ -202,6 +202,7 @@ class Case:
 
 
 AGAIN = ((4, preempt), (6, kill_rank)) if ALL else ()
+"""Faults that `make test` leaves out."""
 CASES = {
     "time-limit": Case(((0, wait_for_limit),), options=("--time=2",), step_s=1.8),
     "batch-node": Case(((15, kill_batch_host),), repeats=1, step_s=0.2),
@@ -212,7 +213,10 @@ CASES = {
     "cancel-mode": Case(((15, preempt),), partition="cancel"),
     "requeue": Case(((15, requeue),)),
     "torchrun": Case(
-        ((6, preempt), (6, kill_rank)), options=("--launcher=torchrun", "--rendezvous=file"), step_s=0.2, repeats=1
+        ((6, preempt), *AGAIN[1:]),
+        options=("--launcher=torchrun", "--rendezvous=file"),
+        step_s=0.2,
+        repeats=len(AGAIN[1:]),
     ),
     "kill-9": Case(((15, kill_rank),), repeats=1),
     "imports": Case(((0, preempt),)),
@@ -425,7 +429,7 @@ def test_the_time_limit_is_known_as_such(fleet: Fleet, name, ranks):
     assert {event["reason"] for event in fleet[name, ranks].result().events("notice")} == {"time limit"}
 
 
-@pytest.mark.parametrize(("name", "ranks"), keys("kill-9", "torchrun"))
+@pytest.mark.parametrize(("name", "ranks"), keys("kill-9", "sharded"))
 def test_a_killed_rank_costs_its_programs_own_start(fleet: Fleet, name, ranks):
     """The others leave by themselves; the same allocation goes on, with nothing left of the attempt before."""
     training = fleet[name, ranks].result()

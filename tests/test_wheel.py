@@ -58,11 +58,7 @@ def installed(site, folder, *words):
     return out[1:]
 
 
-def test_the_installed_wheel_renders(site, tmp_path):
+def test_the_installed_wheel_finds_its_templates_and_its_examples(site, tmp_path):
     assert installed(site, tmp_path, "render", "-N", "2")[0] == "#!/bin/bash"
-
-
-def test_the_installed_wheel_writes_its_examples(site, tmp_path):
-    """An example is found in the installed package, as a template is."""
     assert installed(site, tmp_path, "init", "--example", "steps") == ["steps.toml"]
     assert (tmp_path / "steps.py").read_bytes() == (REPOSITORY / "examples" / "steps.py").read_bytes()
