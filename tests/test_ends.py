@@ -235,7 +235,13 @@ if sys.argv[1] == "wait":
 def cluster(slurm_programs, tmp_path_factory):
     """Return a cluster whose nodes may be killed, with this process in an empty folder, pointed at it."""
     del slurm_programs
-    plan = slurm_sandbox.Plan(name=f"ends-{os.getpid()}", nodes=len(NODES), cpus_per_node=32, gpus_per_node=0)
+    plan = slurm_sandbox.Plan(
+        name=f"ends-{os.getpid()}",
+        nodes=len(NODES),
+        cpus_per_node=32,
+        gpus_per_node=0,
+        slurm_conf=("MinJobAge=3600",),  # on a busy machine the views are asked for longer than Slurm's five minutes
+    )
     running = slurm_sandbox.up(plan, die_with_parent=True)
     folder = tmp_path_factory.mktemp("ends")
     for name, text in PROGRAMS.items():
