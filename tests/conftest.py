@@ -4,11 +4,12 @@ import itertools
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import hypothesis
 import pytest
+from command_line import SLURMDDP, job_output
 from polling import ASK_SLURM_S, until
 from preload import server
 
@@ -114,7 +115,7 @@ def slurm_env(sandbox: slurm_sandbox.Sandbox) -> dict[str, str]:
 def slurm(slurm_env: dict[str, str]) -> Callable[..., str]:
     """Return a function that runs one of Slurm's programs to its end and returns what it printed."""
 
-    def run(*command: str, timeout_s: float = 60) -> str:
+    def run(*command: str, timeout_s: float = 300) -> str:
         result = subprocess.run(command, env=slurm_env, capture_output=True, text=True, timeout=timeout_s, check=False)
         assert result.returncode == 0, f"{command} ended {result.returncode}: {result.stderr}"
         return result.stdout
@@ -123,18 +124,39 @@ def slurm(slurm_env: dict[str, str]) -> Callable[..., str]:
 
 
 @pytest.fixture
+def cli(
+    slurm_env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Return a function that runs slurmddp in an empty folder, pointed at the sandbox."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(
+        *words: str, status: int = 0, path: Sequence[Path] = (), environ: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        environment = slurm_env | {"OMP_NUM_THREADS": "1"} | (environ or {})
+        environment["PATH"] = ":".join([*map(str, path), environment["PATH"]])
+        done = subprocess.run([SLURMDDP, *words], env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == status, done.stdout + done.stderr + job_output(tmp_path)
+        return done
+
+    return run
+
+
+@pytest.fixture
 def long_grace(slurm: Callable[..., str]) -> Iterator[None]:
-    """Give preempted jobs of partition low the time that a busy machine needs, as long as the test lasts."""
-    slurm("scontrol", "update", "PartitionName=low", "GraceTime=60")
+    """Give preempted jobs of partitions low and cancel the time that a busy machine needs, while the test lasts."""
+    for partition in ("low", "cancel"):
+        slurm("scontrol", "update", f"PartitionName={partition}", "GraceTime=60")
     yield
-    slurm("scontrol", "update", "PartitionName=low", "GraceTime=10")
+    for partition in ("low", "cancel"):
+        slurm("scontrol", "update", f"PartitionName={partition}", "GraceTime=10")
 
 
 @pytest.fixture
 def wait_for_job(slurm: Callable[..., str]) -> Callable[..., Job]:
     """Return a function that waits for a job's end, or for one of some states, and returns Slurm's record of it."""
 
-    def wait(job_id: str | int, *states: str, timeout_s: float = 300) -> Job:
+    def wait(job_id: str | int, *states: str, timeout_s: float = 600) -> Job:
         def record() -> Job | None:
             job = _record(slurm, job_id)
             return job if job["JobState"] in (states or _ENDED) else None

@@ -48,7 +48,6 @@ def test_options_end_at_the_command(words, own, job_file, command):
 
 USER_ERRORS = [
     ("submit --nodes -1", "--nodes: '-1' is not a whole number, 1 or more"),
-    ("submit --nodes two", "--nodes: 'two' is not a whole number"),
     ("submit --gpus-per-node 0", "--gpus-per-node: '0' is not a count"),
     ("submit --name a/b", "'a/b' is not allowed"),
     ("submit --name -x", "'-x' is not allowed"),
@@ -59,15 +58,9 @@ USER_ERRORS = [
     ("submit -- --tsk linear", "unknown option '--tsk'; did you mean --task"),
     ("submit -- --epochs", "--epochs needs a value"),
     ("submit --epochs 0", "--epochs: '0' is not a whole number, 1 or more"),
-    (
-        "submit --epochs 3 train.py",
-        "COMMAND is 'train.py'; write the script and then its options: train.py --epochs ...",
-    ),
+    ("submit --epochs 3 train.py", "COMMAND is 'train.py'; write the script and then its options: train.py --epochs"),
     ("submit --launcher manual", "--launcher manual is not for the queue; type `slurmddp render --launcher manual"),
-    (
-        "render --launcher manual --init file",
-        "--rendezvous file with --launcher manual: nothing makes a new file",
-    ),
+    ("render --launcher manual --init file", "--rendezvous file with --launcher manual: nothing makes a new file"),
     ("render --launcher manual --reset", "--reset with --launcher manual, which makes no batch script"),
     ("render --launcher manual -N 2 -w n[1-3]", "--nodelist names 3 nodes, but --nodes is 2"),
     ("render --launcher manual -w n[1", "'n[1' is not a list of nodes"),
@@ -75,67 +68,45 @@ USER_ERRORS = [
     ("render --no-python -- --task", "--no-python: COMMAND is '--task'; name an executable"),
     ("render --no-python ./none", "'./none' is not an executable file"),
     ("submit --gpus 4", "No such option '--gpus'; use --gpus-per-node"),
-    ("run --gres=gpu:4", "use --gpus-per-node"),
-    ("render --gpus-per-task 1", "use --gpus-per-node"),
     ("submit -n 4", "No such option '-n'; use --ntasks-per-node (ranks on each node)"),
-    ("render --ntasks=4", "use --ntasks-per-node"),
     ("run --nproc_per_node=4", "use --ntasks-per-node"),
-    ("render --nnodes 2", "use --nodes"),
     ("submit -o x.out", "the output of a run is in its folder, jobs/NAME/logs"),
-    ("render --error=x", "the output of a run is in its folder, jobs/NAME/logs"),
     ("submit --mail-user=me", "No such option '--mail-user'; if it is one of sbatch's, use --sbatch mail-user=VALUE"),
     ("submit --nodess 2", "No such option '--nodess'; did you mean --nodes or --nodelist?"),
     ("submit --gpu 2", "No such option '--gpu'; did you mean --gpus-per-node?"),
     ("submit --wrap x", "No such option '--wrap'; write the program behind the options, as in: train.py --lr 0.1"),
     ("run --nodes 2 --gpus-per-node 8 train.py", "'--nodes' is an option of `slurmddp submit`, but not of this"),
     ("run --stage-env train.py", "'--stage-env' is an option of `slurmddp submit`, but not of this command"),
-    (
-        "submit job.toml",
-        "job file 'job.toml' cannot be read: No such file or directory; `slurmddp init job.toml` writes one",
-    ),
+    ("submit job.toml", "cannot be read: No such file or directory; `slurmddp init job.toml` writes one"),
     ("submit --time 1:90:00", "--time: '1:90:00' is not a Slurm time"),
     ("submit --env 1X=3", "a KEY has letters, digits and _, no digit first"),
     ("submit --sbatch mailtype=END", "sbatch has no --mailtype; did you mean mail-type?"),
     ("submit --after nosuch", "--after: 'nosuch' is not a job id, nor a submitted run"),
     ("submit --after-ok nosuch", "--after-ok: 'nosuch' is not a job id, nor a submitted run"),
     ("submit --requeue=yes", "Option '--requeue' does not take a value; --no-requeue is the opposite"),
-    (
-        "diagnose nosuch.log",
-        "there is no file 'nosuch.log', and 'nosuch.log' is not a job id, nor a submitted run in jobs",
-    ),
+    ("diagnose nosuch.log", "there is no file 'nosuch.log', and 'nosuch.log' is not a job id, nor a submitted run in"),
     ("submit -- job.toml", "COMMAND is 'job.toml', a job file"),
     ("submit --nodelist n[1", "--nodelist: 'n[1' is not a list of nodes, as in n[1-4],m2"),
     ("submit --exclude n[2-1]", "--exclude: 'n[2-1]' is not a list of nodes"),
-    (
-        "submit -d afterok:train",
-        "--dependency: 'afterok:train' is not a list of jobs in sbatch's form, as in afterok:17",
-    ),
+    ("submit -d afterok:train", "'afterok:train' is not a list of jobs in sbatch's form, as in afterok:17"),
     ("submit -d after:1?afterok:2,", "is not a list of jobs"),
     ("submit --time 1h30", "D-HH:MM or D-HH:MM:SS), as in 1:30:00"),
     ("submit --mem 16GB", "with K, M, G or T behind it), as in 16G"),
     ("submit --container none.sif", "--container: there is no file 'none.sif' here"),
     ("submit --container docker://a --container-mount /none:/x", "--container-mount: there is no file '/none' here"),
-    ("submit --python ./none", "--python: there is no program './none' here; check the path, or give --force if only"),
     ("submit --supervisor-python none", "--supervisor-python: there is no program 'none' here"),
     ("submit --python .", "--python: there is no program '.' here"),
     ("run --python none", "--python: there is no program 'none' here; check the path"),
     ("run --env NOT_SET", "--env NOT_SET: NOT_SET is not set here; export it, or give --env NOT_SET=VALUE"),
     ("submit --no-python none", "COMMAND: there is no program 'none' in PATH; check its name, or write ./none"),
-    (
-        "render --job-name 17_3",
-        "job name '17_3' is not allowed: letters, digits and . _ - after a first letter or digit",
-    ),
+    ("render --job-name 17_3", "job name '17_3' is not allowed: letters, digits and . _ - after a first letter or"),
     ("render --gpus-per-node 99999", "'99999' is not a count from 1 to 9999, or type:count as in a100:8"),
     ("submit -c 4294967296", "--cpus-per-task: '4294967296' is not a whole number, 1 or more, 2147483647 at most"),
     ("scale --gpus 1000000", "--gpus: '1000000' is not a list of whole numbers, 1 to 999999, as in 1,2,4,8"),
     ("render --time 99999999999999999999", "is too long; give at most 24855 days, or UNLIMITED"),
     ("render --port-range 80-90", "'80-90' is not FIRST-LAST with 1024 <= FIRST < LAST <= 65535"),
-    ("render --port-range x", "'x' is not FIRST-LAST with 1024 <= FIRST < LAST <= 65535, as in 20000-29999"),
     ("render --exclusive", "No such option '--exclusive'; use --sbatch exclusive"),
-    (
-        "submit --standalone",
-        "it is an option of torchrun or accelerate, and slurmddp sets the rendezvous itself; leave",
-    ),
+    ("submit --standalone", "it is an option of torchrun or accelerate, and slurmddp sets the rendezvous itself;"),
     ("submit --rdzv_backend c10d", "slurmddp sets the rendezvous itself; leave it out"),
     ("submit --num_processes 2", "No such option '--num_processes'; use --nodes and --ntasks-per-node"),
     ("submit --multi_gpu", "it is an option of accelerate; leave it out, or type: accelerate launch --multi_gpu ... "),
@@ -150,20 +121,16 @@ USER_ERRORS = [
     ("submit -- --help", "--help is not an option of the bundled worker; slurmddp submit --help-worker shows them"),
     ("--bogus", "there is no option '--bogus' of slurmddp; slurmddp --help lists what there is"),
     ("--bogus status", "there is no option '--bogus' of slurmddp status; slurmddp status --help lists what there is"),
-    ("sweep resluts x", "'resluts': did you mean results? type: slurmddp sweep results x"),
     ("scale --efficiency x", "'x' is not a number; `slurmddp scale --help` shows what is allowed"),
-    ("sandbox up --nodes x", "'x' is not a whole number; `slurmddp sandbox up --help` shows what is allowed"),
     ("render --max-parallel 0", "0 is not a whole number, 1 or more"),
     ("render --container-mount /a", "--container-mount needs --container; give that, too, or leave --container-mount"),
     ("render --container-runtime pyxis", "--container-runtime needs --container; give that, too"),
     ("render --max-requeues 3 --no-requeue", "--max-requeues needs --requeue; give that, too, or leave --max-requeues"),
     ("submit --setup if", "--setup: bash cannot parse these lines: line 2: syntax error: unexpected end of file"),
     ("logs --rank one", "'one' is not a whole number; `slurmddp logs --help` shows what is allowed"),
-    ("compare --atol x a b", "'x' is not a number; `slurmddp compare --help`"),
     ("cluster gpu", "Got unexpected extra argument (gpu); allowed is: slurmddp cluster [OPTIONS]"),
     ("cluster --partition gpu", "No such option '--partition'; `slurmddp cluster --help`"),
     ("completion", "Choose from: bash, zsh, fish; `slurmddp completion --help`"),
-    ("completion tcsh", "'tcsh' is not one of 'bash', 'zsh', 'fish'; `slurmddp completion --help` shows"),
     ("completion --shell tcsh", "the shell stands alone, one of bash, zsh, fish; type: slurmddp completion bash"),
     ("--runs-dir X status a", "the command; write it behind, as in: slurmddp status --runs-dir X a"),
     ("-N 2 train.py", "'-N' stands before the command; write it behind, as in: slurmddp submit -N 2 train.py"),
@@ -186,14 +153,9 @@ USER_ERRORS = [
     ("sweep result train", "did you mean results? type: slurmddp sweep results train"),
     ("status --all-folders train", "--all-folders shows every run; leave it out, or leave the names out"),
     ("submit -N 3 torchrun --nnodes 2 train.py", "--nodes 3, but torchrun asks for 2 nodes; give one of them"),
-    ("doctor -N 3 torchrun --nnodes 2 train.py", "--nodes 3, but torchrun asks for 2 nodes; give one of them"),
-    (
-        "run --ntasks-per-node 3 torchrun --nproc-per-node 2 train.py",
-        "the job has 3 ranks on a node, but torchrun asks for 2; give one of them",
-    ),
+    ("run --ntasks-per-node 3 torchrun --nproc-per-node 2 train.py", "3 ranks on a node, but torchrun asks for 2;"),
     ("submit -- --data none", "is not a folder; allowed are digits"),
     ("submit --launcher mpi", "'mpi' is not one of srun, fork, torchrun, manual"),
-    ("submit --time never", "'never' is not a Slurm time"),
     ("render -N", "requires an argument"),
     ("render python", "alone; name a script"),
     ("run -- --data .", "has neither train-images-idx3-ubyte"),
@@ -216,19 +178,13 @@ def test_a_wrong_command_line_is_one_line_with_status_2_and_leaves_no_files(word
         ("submit trian.py", "there is no file 'trian.py' in {}; did you mean 'train.py'?"),
         ("submit folder/trian.py", "there is no file 'folder/trian.py' in {}; check the path"),
         ("submit folder", "'folder' is a folder; name a script, as in: folder/train.py"),
-        (
-            "submit jobs.toml",
-            "job file 'jobs.toml' cannot be read: No such file or directory; did you mean 'job.toml'?",
-        ),
+        ("submit jobs.toml", "job file 'jobs.toml' cannot be read: No such file or directory; did you mean 'j"),
         ("submit --setup-file setpu.sh train.py", "'setpu.sh' cannot be read: No such file or directory; did you mean"),
         ("submit --setup-file setup.sh train.py", "--setup-file: bash cannot parse these lines: line 3: syntax error"),
         ("submit --setup-file windows.sh train.py", "'windows.sh' has carriage returns, as Windows writes; type: dos2"),
         ("submit --setup-file program train.py", "--setup-file: 'program' is not UTF-8 text; give a text file"),
         ("submit run.sh", "'run.sh' is no Python script; name the one that it starts, or type: --no-python ./run.sh"),
-        (
-            "submit ./program",
-            "'./program' is no Python script; name the one that it starts, or type: --no-python ./prog",
-        ),
+        ("submit ./program", "program' is no Python script; name the one that it starts, or type: --no-python ./"),
         ("submit job.sbatch", "is no Python script; name the one that it starts, or type: sbatch job.sbatch"),
         ("render job.yaml", "'job.yaml' is no Python script; a job file must end in .toml"),
         ("submit sh run.sh", "to run the program of this name, type: --no-python sh ..."),
@@ -241,14 +197,8 @@ def test_a_wrong_command_line_is_one_line_with_status_2_and_leaves_no_files(word
         ("submit zero.py", "COMMAND: 'zero.py' is not a regular file; name a script, as in: train.py"),
         ("scale --from-csv zero.sh", "--from-csv: 'zero.sh' is not a regular file; give a text file"),
         ("scale --from-csv none.csv", "--from-csv: 'none.csv' cannot be read: No such file or directory; check the"),
-        (
-            "submit --no-python folder",
-            "COMMAND: there is no program 'folder' in PATH; check its name, or write ./folder",
-        ),
-        (
-            "submit --template own.j2 train.py",
-            "template 'own.j2': bash cannot parse the script that it makes: line 2: syntax error",
-        ),
+        ("submit --no-python folder", "there is no program 'folder' in PATH; check its name, or write ./folder"),
+        ("submit --template own.j2 train.py", "bash cannot parse the script that it makes: line 2: syntax error"),
     ],
 )
 def test_a_wrong_file_is_named_with_those_that_are_spelled_alike(words, message, tmp_path):
@@ -302,33 +252,6 @@ def test_a_script_that_cannot_be_read_is_refused(monkeypatch, tmp_path):
         check_program(JobSpec(job_name="a", command=(str(tmp_path / "train.py"),)))
 
 
-@pytest.mark.parametrize("words", ["train.py --lr 0.1", "python train.py"])
-def test_several_words_in_quotes_are_told_apart(words, tmp_path):
-    done = typed("submit", words, cwd=tmp_path)
-    assert done.stderr.endswith(f"; it is one word; type it without quotes: {words}\n")
-
-
-def test_a_variable_like_no_option_gets_no_guess(tmp_path):
-    said = typed("render", cwd=tmp_path, SLURMDDP_BOGUS="1", SLURMDDP_NODES="2", SLURMDDP_TESTS_X="1").stderr
-    assert said == "variable SLURMDDP_BOGUS is ignored: no option has this variable\n"
-
-
-def test_a_header_value_with_a_tab_is_refused_by_its_option(tmp_path):
-    said = typed("render", "-A", "x\ty", cwd=tmp_path).stderr
-    assert said == "Error: --account: 'x\\ty' has an unprintable character; leave that character out\n"
-
-
-def test_a_program_that_the_set_up_may_bring_is_not_searched(tmp_path):
-    words = ["--module", "cuda", "--python", "python9", "--no-python", "nosuch"]
-    assert typed("render", *words, cwd=tmp_path).returncode == 0
-
-
-def test_a_variable_that_sets_nothing_is_named_by_every_job_command(tmp_path):
-    done = typed("render", cwd=tmp_path, SLURMDDP_NODE="2", SLURMDDP_HOSTS="a b")
-    said = "variable SLURMDDP_NODE is ignored: no option has this variable; did you mean SLURMDDP_NODES or "
-    assert done.returncode == 0 and done.stderr.startswith(said) and done.stderr.count("\n") == 1
-
-
 @pytest.mark.parametrize(
     ("words", "folder"), [(["--stage-env"], '"${TMPDIR:-/tmp}"'), (["--stage-env=/a b"], "'/a b'")]
 )
@@ -338,10 +261,41 @@ def test_the_folder_of_a_staged_environment_stands_behind_an_equals_sign(words, 
     assert f'{folder}/slurmddp-"$UID") ||' in done.stdout, done.stderr
 
 
-def test_a_value_of_a_sweep_behind_the_command_is_the_programs(tmp_path):
+LONG = "x" * 300
+
+
+@pytest.mark.parametrize(
+    ("words", "environ", "status", "said"),
+    [
+        (["submit", "train.py --lr 0.1"], {}, 2, "; it is one word; type it without quotes: train.py --lr 0.1\n"),
+        (["submit", "python train.py"], {}, 2, "; it is one word; type it without quotes: python train.py\n"),
+        (
+            ["render", "-A", "x\ty"],
+            {},
+            2,
+            "--account: 'x\\ty' has an unprintable character; leave that character out\n",
+        ),
+        (["render", LONG + ".py"], {}, 1, f"Error: '{LONG}.py' cannot be read or written: File name too long\n"),
+        (["render", "--", "--data", LONG], {}, 1, f"Error: '{LONG}' cannot be read or written: File name too long\n"),
+        (["render", "train.py", "-p", "low"], {}, 0, "if it is one for the job, write it before that\n"),
+        (
+            ["render"],
+            {"BOGUS": "1", "NODES": "2", "TESTS_X": "1"},
+            0,
+            "BOGUS is ignored: no option has this variable\n",
+        ),
+        (["render"], {"NODE": "2", "HOSTS": "a b"}, 0, "; did you mean SLURMDDP_NODES or SLURMDDP_NODELIST?\n"),
+        (["render", "--module", "cuda", "--python", "python9", "--no-python", "nosuch"], {}, 0, ""),
+        (["render", "--set", "nodes=1,2", "train.py", "--nodes", "{nodes}"], {}, 0, ""),
+    ],
+)
+def test_a_line_on_stderr_says_what_may_be_meant_otherwise(words, environ, status, said, tmp_path):
+    """A program that the set-up may bring is not searched; a value of a sweep behind COMMAND is the program's."""
     (tmp_path / "train.py").touch()
-    done = typed("render", "--set", "nodes=1,2", "train.py", "--nodes", "{nodes}", cwd=tmp_path)
-    assert done.returncode == 0 and "train.py --nodes 2" in done.stdout
+    done = typed(*words, cwd=tmp_path, **{f"SLURMDDP_{name}": value for name, value in environ.items()})
+    assert done.returncode == status and done.stderr.count("\n") == bool(said), done.stderr
+    assert done.stderr.endswith(said)
+    assert "--set" not in words or "train.py --nodes 2" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -483,13 +437,6 @@ def test_a_short_option_that_does_not_fit_the_job_goes_to_the_program(option, tm
     assert (done.returncode, done.stderr) == (0, "") and f"train.py {' '.join(option)}" in done.stdout
 
 
-def test_a_name_behind_a_short_option_that_may_be_meant_for_the_job_is_said(tmp_path):
-    (tmp_path / "train.py").write_text("")
-    done = typed("render", "train.py", "-p", "low", cwd=tmp_path)
-    said = "'-p low' goes to train.py; if it is one for the job, write it before that\n"
-    assert (done.returncode, done.stderr) == (0, said) and "train.py -p low" in done.stdout
-
-
 @pytest.mark.parametrize(
     "words", [[], ["-h"], ["render", "-h"], ["submit", "--help"], ["run", "--help"], ["--version"]]
 )
@@ -509,11 +456,12 @@ def test_a_bug_keeps_its_traceback(tmp_path):
     assert "AttributeError" in done.stderr
 
 
-def test_run_trains_and_prints_its_folder_where_the_machines_name_does_not_resolve(tmp_path):
+def test_run_prints_its_folder_where_the_machines_name_does_not_resolve(tmp_path):
     machine = ["unshare", "--user", "--map-root-user", "--uts", "sh", "-c", 'hostname no-such-name && exec "$@"', "sh"]
     if subprocess.run([*machine, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this machine gives no namespaces")
-    words = ["run", "--ntasks-per-node", "2", "--name", "here", "--json", "--", "--task", "linear", "--epochs", "2"]
+    (tmp_path / "train.py").write_text("import os\nprint('world size', os.environ['WORLD_SIZE'])\n")
+    words = ["run", "--ntasks-per-node", "2", "--name", "here", "--json", "train.py"]
     done = subprocess.run(
         [*machine, sys.executable, "-m", "slurmddp", *words],
         cwd=tmp_path,
@@ -526,7 +474,6 @@ def test_run_trains_and_prints_its_folder_where_the_machines_name_does_not_resol
     result = json.loads(done.stdout)
     run = Path(result["run"])
     assert run == tmp_path / "jobs" / "here"
-    assert (run / "model.pt").is_file()
     ranks = run / "logs" / result["job"] / "0.0"
     assert sorted(path.name for path in ranks.glob("*.out")) == ["0.out", "1.out"]
     assert "world size 2" in (ranks / "0.out").read_text()
@@ -534,11 +481,11 @@ def test_run_trains_and_prints_its_folder_where_the_machines_name_does_not_resol
 
 def test_a_failing_script_fails_the_run(tmp_path):
     (tmp_path / "bad.py").write_text("raise ValueError('no')\n")
-    done = typed("run", "--ntasks-per-node", "2", "bad.py", cwd=tmp_path, OMP_NUM_THREADS="1")
+    done = typed("run", "--ntasks-per-node", "1", "bad.py", cwd=tmp_path, OMP_NUM_THREADS="1")
     assert done.returncode == 1
     assert "ValueError: no" in done.stdout
     logs = re.escape(str(tmp_path / "jobs" / "bad" / "logs"))
-    assert re.search(rf"ValueError: no; see {logs}/local-\S+/0\.0/[01]\.out$", done.stderr.splitlines()[-1])
+    assert re.search(rf"ValueError: no; see {logs}/local-\S+/0\.0/0\.out$", done.stderr.splitlines()[-1])
 
 
 def fake_python(folder: Path, *lines: str) -> str:
@@ -576,13 +523,6 @@ def test_the_project_names_its_version_once():
     project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
     assert project["project"]["dynamic"] == ["version"]
     assert typed("--version", cwd=Path("/")).stdout == f"slurmddp {__version__}\n"
-
-
-@pytest.mark.parametrize("words", [["render", "x" * 300 + ".py"], ["render", "--", "--data", "x" * 300]])
-def test_a_path_that_the_system_refuses_is_one_line(words, tmp_path):
-    done = typed(*words, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"Error: '{words[-1]}' cannot be read or written: File name too long\n"
 
 
 @pytest.mark.parametrize("words", ["render x.py", "init"])

@@ -2,13 +2,11 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-import torch
 from cogapp import Cog
+from command_line import typed
 from generated import help_of, list_commands
 
 from slurmddp.config.job_spec import JOB_FIELDS
@@ -19,32 +17,10 @@ README = REPOSITORY / "README.md"
 PAGES = [README, REPOSITORY / "jobs" / "README.md", *sorted(DOCS.glob("*.md"))]
 
 FOREIGN = {
-    "--array",
-    "--container-env",
-    "--container-image",
-    "--cpu",
-    "--device",
-    "--dryrun",
-    "--init_from",
-    "--local-rank",
-    "--max_retries",
-    "--mixed_precision",
-    "--mpi",
-    "--multirun",
-    "--nnodes",
-    "--no-accel",
-    "--nproc-per-node",
-    "--ntasks",
-    "--nv",
-    "--output",
-    "--protocol",
-    "--rdzv_port",
-    "--resume",
-    "--script",
-    "--signal",
-    "--test-only",
-    "--transformer-impl",
-    "--walltime",
+    *("--array", "--container-env", "--container-image", "--cpu", "--device", "--dryrun", "--init_from"),
+    *("--local-rank", "--max_retries", "--mixed_precision", "--mpi", "--multirun", "--nnodes", "--no-accel"),
+    *("--nproc-per-node", "--ntasks", "--nv", "--output", "--protocol", "--rdzv_port", "--resume", "--script"),
+    *("--signal", "--test-only", "--transformer-impl", "--walltime"),
 }
 """Options of other programs that the pages speak of."""
 
@@ -79,13 +55,8 @@ def test_the_examples_of_the_first_pages_are_understood(tmp_path):
     assert len(examples) >= 7
     for example in examples:
         words = [word for word in example.split() if word not in {"--follow", "--wait"}]
-        done = render(words, tmp_path)
+        done = typed("render", *words, cwd=tmp_path, PATH=os.environ["PATH"])
         assert done.returncode == 0, (example, done.stderr)
-
-
-def render(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "slurmddp", "render", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
 def test_the_readme_is_short():
@@ -116,62 +87,3 @@ def test_the_files_that_the_architecture_names_are_there():
     for name in re.findall(r"`([a-z_./]+(?:\.py|\.j2|/))`", text):
         places = (REPOSITORY / "slurmddp" / name, REPOSITORY / name)
         assert any(place.exists() for place in places), name
-
-
-@pytest.fixture
-def training(tmp_path):
-    """Return a function that runs the script of docs/training.md with two ranks, and returns what it printed."""
-    (script,) = re.findall(r"```python\n(.*?)```", (DOCS / "training.md").read_text(), re.DOTALL)
-    (tmp_path / "train.py").write_text(script)
-    words = [sys.executable, "-m", "slurmddp", "run", "--ntasks-per-node", "2", "train.py"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-
-    def run() -> str:
-        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-    return run
-
-
-def test_the_training_of_the_docs_trains_and_a_second_run_resumes_at_its_end(training, tmp_path):
-    run = tmp_path / "jobs" / "train"
-    assert "resumed" not in training()
-    first = torch.load(run / "model.pt", weights_only=True)
-    (run / "model.pt").unlink()
-    said = training()
-    (checkpoint,) = run.glob("checkpoints/step-*")
-    assert f"resumed at step {int(checkpoint.name[5:])} from {checkpoint.name}" in said
-    for path in (run / "model.pt", checkpoint / "model.pt"):
-        again = torch.load(path, weights_only=True)
-        assert first.keys() == again.keys() == torch.nn.Linear(16, 1).state_dict().keys()
-        assert all(torch.equal(first[name], again[name]) for name in first)
-
-
-def patched(text: str, diff: str) -> str:
-    lines, result, position = text.splitlines(), [], 0
-    for line in diff.splitlines()[2:]:
-        if line.startswith("@@"):
-            start = int(re.findall("[0-9]+", line)[0]) - 1
-            result += lines[position:start]
-            position = start
-        elif line.startswith("+"):
-            result.append(line[1:])
-        else:
-            assert lines[position] == line[1:]
-            result += [lines[position]] * line.startswith(" ")
-            position += 1
-    return "\n".join([*result, *lines[position:], ""])
-
-
-def test_the_tutorials_diff_makes_its_first_script_resumable(tmp_path):
-    """The diff of the second tutorial fits the script of the first; what comes out trains, and resumes at its end."""
-    (script,) = re.findall(r"```python\n(.*?)```", (DOCS / "first-job.md").read_text(), re.DOTALL)
-    (diff,) = re.findall(r"```diff\n(.*?)```", (DOCS / "first-resumable-training.md").read_text(), re.DOTALL)
-    (tmp_path / "resumable.py").write_text(patched(script, diff))
-    words = [sys.executable, "-m", "slurmddp", "run", "--ntasks-per-node", "2", "resumable.py", "--epochs", "2"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    for said in ("step 0: loss", "resumed at step 20 from"):
-        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert said in done.stdout + done.stderr

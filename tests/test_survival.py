@@ -3,7 +3,6 @@
 The cases run side by side, each on three nodes of its own, with 2 ranks under srun or with 4 under fork. `make test`
 plays one case of each kind of fault, most by two forked ranks of one node, which start with the least work;
 SLURMDDP_TESTS_SOAK=1, as in `make soak`, plays each with both.
-SLURMDDP_TESTS_SITE=real gives the cluster the waits that real sites have (KillWait=30, SlurmdTimeout=60).
 """
 
 import json
@@ -34,20 +33,16 @@ SLURMDDP = Path(sys.executable).parent / "slurmddp"
 PROGRAMS = Path(__file__).parent / "programs"
 WHOLE, SHARDED = (str(PROGRAMS / "train.py"),), (str(PROGRAMS / "fsdp.py"), "fsdp")
 """Programs of which each rank has the whole state, or a part of it."""
-REAL_SITE = os.environ.get("SLURMDDP_TESTS_SITE") == "real"
-KILL_WAIT_S, SLURMD_TIMEOUT_S = (30, 60) if REAL_SITE else (5, 20)
-GRACE_S = 10 if REAL_SITE else 60
+KILL_WAIT_S, GRACE_S = 5, 60
 TOTAL, STEP_S, EVERY = 60, 0.1, 10
 GROUPS, SPARE = 5, 3
 RANKS = (2, 4)
 ALL = os.environ.get("SLURMDDP_TESTS_SOAK") == "1"
-CANCELLED = int(os.environ.get("SLURMDDP_TESTS_CANCELLED", "1"))
-"""Trainings of each size that are cancelled CANCELS times each."""
 CANCELS = 5 if ALL else 2
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED")
 CHAOTIC = int(os.environ.get("SLURMDDP_TESTS_CHAOS", "1"))
 """Trainings of each size to which random faults happen."""
-LIMIT_S = 3600 if ALL or CHAOTIC > 1 else 900
+LIMIT_S = 3600 if ALL or CHAOTIC > 1 else 1800
 pytestmark = [pytest.mark.long, pytest.mark.timeout(LIMIT_S)]
 CHAOS_FAULTS, CHAOS_STEP_S = (12, 1.0) if CHAOTIC > 1 else (4, 0.4)
 
@@ -113,7 +108,7 @@ class Training:
         path = self.run.path / f"steps.{rank}"
         return path.read_text().splitlines() if path.exists() else []
 
-    def until(self, condition: Callable[[], object], timeout_s: float = 200) -> None:
+    def until(self, condition: Callable[[], object], timeout_s: float = 400) -> None:
         until(condition, timeout_s, self.story, pause_s=ASK_SLURM_S)
 
     def until_steps(self, more: int) -> None:
@@ -123,7 +118,7 @@ class Training:
 
     def end(self) -> str:
         """Wait for the job's end; return Slurm's word for it."""
-        self.until(self.over, 400)
+        self.until(self.over, 800)
         self.ended = self.record()
         if self.ended["JobState"] == "PREEMPTED" and [event["status"] for event in self.events("job_end")][-1:] == [0]:
             self.ended["JobState"] = "COMPLETED"  # so has 24.11 a job of a CANCEL partition that was requeued
@@ -201,17 +196,22 @@ class Case:
             fault(training)
 
 
+AGAIN = ((4, preempt), (6, kill_rank)) if ALL else ()
+"""Faults that `make test` leaves out."""
 CASES = {
     "time-limit": Case(((0, wait_for_limit),), options=("--time=2",), step_s=1.8),
     "batch-node": Case(((15, kill_batch_host),), repeats=1, step_s=0.2),
     "other-node": Case(((15, kill_other_node),), repeats=1, step_s=0.2),
-    "five": Case(((3, preempt), (6, kill_rank), (3, requeue), (4, preempt), (6, kill_rank)), step_s=0.5, repeats=2),
+    "several": Case(((3, preempt), (6, kill_rank), (3, requeue), *AGAIN), step_s=0.5, repeats=1 + bool(AGAIN)),
     "grace": Case(((15, preempt),)),
     "no-grace": Case(((15, preempt),), partition="nograce"),
     "cancel-mode": Case(((15, preempt),), partition="cancel"),
     "requeue": Case(((15, requeue),)),
     "torchrun": Case(
-        ((6, preempt), (6, kill_rank)), options=("--launcher=torchrun", "--rendezvous=file"), step_s=0.2, repeats=1
+        ((6, preempt), *AGAIN[1:]),
+        options=("--launcher=torchrun", "--rendezvous=file"),
+        step_s=0.2,
+        repeats=len(AGAIN[1:]),
     ),
     "kill-9": Case(((15, kill_rank),), repeats=1),
     "imports": Case(((0, preempt),)),
@@ -228,19 +228,19 @@ def calm_of(name: str) -> str:
 def cut_off(training: Training) -> None:
     """Cut the only node off, plug it in again when Slurm has started the job anew, and wait for the zombie's end."""
     training.width = 1
-    training.submit(step_s=4.0 if REAL_SITE else 1.5)
+    training.submit(step_s=1.5)
     training.until_steps(5)
     host = training.record()["BatchHost"]
     training.sandbox.disconnect(host)
     training.until(lambda: len(training.events("start")) > 1)
-    with suppress(ClusterError):  # with the waits of real sites Slurm takes its time to use the node again
+    with suppress(ClusterError):  # a busy machine takes its time to use the node again
         training.sandbox.reconnect(host)
     training.until(lambda: training.run.rank_record(training.job, "0.0", 0).exists())
 
 
-def cancel_often(seed: int, training: Training) -> None:
+def cancel_often(training: Training) -> None:
     """Cancel at random instants of the job's life, some while it is being requeued, and look what was kept."""
-    chance = random.Random(seed * 10 + training.ranks)  # noqa: S311 - no secret
+    chance = random.Random(training.ranks)  # noqa: S311 - no secret
     for _ in range(CANCELS):
         training.submit(step_s=0.5)
         if chance.random() < 0.4:
@@ -252,7 +252,7 @@ def cancel_often(seed: int, training: Training) -> None:
             time.sleep(chance.uniform(0, 9))
         training.slurm("scancel", training.job)
         assert training.end() == "CANCELLED", training.story()
-        training.until(lambda: not processes_of(training.run), KILL_WAIT_S + 30)
+        training.until(lambda: not processes_of(training.run), KILL_WAIT_S + 120)
         assert training.record()["JobState"] == "CANCELLED", training.story()
         saved = [int(path.name.removeprefix("step-")) for path in training.run.checkpoints.glob("step-*")]
         assert max(saved, default=0) == len(set(training.taken())), training.story()
@@ -306,15 +306,15 @@ def chaos(seed: int, training: Training) -> None:
 TELLING = (
     ("zombie", 2),
     ("time-limit", 2),
-    ("five", 2),
+    ("several", 2),
     ("batch-node", 4),
-    ("cancelled-0", 2),
+    ("cancelled", 2),
     ("torchrun", 2),
     ("sharded", 2),
     ("cancel-mode", 2),
 )
 """What `make test` plays: one case of each kind of fault. Those that wait longest come first."""
-ON_TWO_NODES = ("five", "batch-node")
+ON_TWO_NODES = ("several", "batch-node")
 """Of these, those that need two nodes, or show what happens on them."""
 
 
@@ -322,8 +322,7 @@ def _keys() -> list[tuple[str, int]]:
     """The cases to play, and the calm training that each is compared with."""
     if not ALL:
         return list(dict.fromkeys([*TELLING, *((calm_of(name), ranks) for name, ranks in TELLING)]))
-    names = ["zombie", *(f"chaos-{seed}" for seed in range(CHAOTIC)), *CASES]
-    names += [f"cancelled-{seed}" for seed in range(CANCELLED)]
+    names = ["zombie", *(f"chaos-{seed}" for seed in range(CHAOTIC)), *CASES, "cancelled"]
     return [(name, ranks) for name in names for ranks in RANKS]
 
 
@@ -338,12 +337,8 @@ def keys(*starts: str) -> list[tuple[str, int]]:
 def own_sandbox(slurm_programs):
     """Return a cluster whose nodes may be killed, and whose grace times are long enough for a machine that is busy."""
     del slurm_programs
-    plan = slurm_sandbox.Plan(
-        name=f"survival-{os.getpid()}",
-        nodes=GROUPS * SPARE,
-        kill_wait_s=KILL_WAIT_S,
-        slurmd_timeout_s=SLURMD_TIMEOUT_S,
-    )
+    name, nodes = f"survival-{os.getpid()}", GROUPS * SPARE
+    plan = slurm_sandbox.Plan(name=name, nodes=nodes, kill_wait_s=KILL_WAIT_S, slurmd_timeout_s=20)
     running = slurm_sandbox.up(plan, die_with_parent=True)
     environment = {**os.environ, **running.environment()}
     for partition in ("low", "cancel"):
@@ -375,10 +370,9 @@ def fleet(request, own_sandbox, tmp_path_factory):
                 own_sandbox.boot(node)
             groups.put(nodes)
 
-    acts: dict[str, Callable[[Training], None]] = {"zombie": cut_off}
+    acts: dict[str, Callable[[Training], None]] = {"zombie": cut_off, "cancelled": cancel_often}
     acts |= {name: case.play for name, case in CASES.items()}
     acts |= {f"chaos-{seed}": partial(chaos, seed) for seed in range(CHAOTIC)}
-    acts |= {f"cancelled-{seed}": partial(cancel_often, seed) for seed in range(CANCELLED)}
     chosen = {
         (item.callspec.params["name"], item.callspec.params["ranks"])
         for item in request.session.items
@@ -414,8 +408,8 @@ def test_the_job_keeps_its_id_and_says_why_it_came_back(fleet: Fleet, name, rank
     assert "stop signal received at step" in event["reason"]
 
 
-@pytest.mark.parametrize(("name", "ranks"), keys("five"))
-def test_each_of_five_faults_was_met(fleet: Fleet, name, ranks):
+@pytest.mark.parametrize(("name", "ranks"), keys("several"))
+def test_each_of_several_faults_was_met(fleet: Fleet, name, ranks):
     assert len(fleet[name, ranks].result().events("start")) >= 1 + len(CASES[name].faults)
 
 
@@ -424,7 +418,7 @@ def test_the_time_limit_is_known_as_such(fleet: Fleet, name, ranks):
     assert {event["reason"] for event in fleet[name, ranks].result().events("notice")} == {"time limit"}
 
 
-@pytest.mark.parametrize(("name", "ranks"), keys("kill-9", "torchrun"))
+@pytest.mark.parametrize(("name", "ranks"), [key for key in KEYS if key[0] in ("kill-9", "sharded")])
 def test_a_killed_rank_costs_its_programs_own_start(fleet: Fleet, name, ranks):
     """The others leave by themselves; the same allocation goes on, with nothing left of the attempt before."""
     training = fleet[name, ranks].result()
@@ -435,7 +429,7 @@ def test_a_killed_rank_costs_its_programs_own_start(fleet: Fleet, name, ranks):
     assert restart["status"] == 76
 
 
-@pytest.mark.parametrize(("name", "ranks"), keys("cancelled-"))
+@pytest.mark.parametrize(("name", "ranks"), keys("cancelled"))
 def test_cancelled_stays_cancelled_and_the_next_job_goes_on(fleet: Fleet, name, ranks):
     """The state of every step taken was saved each time; the end has the same bits."""
     calm, training = fleet["calm", ranks].result(), fleet[name, ranks].result()
@@ -483,4 +477,4 @@ def processes_of(run: RunDir) -> list[int]:
 @pytest.mark.parametrize(("name", "ranks"), KEYS)
 def test_no_process_is_left(fleet: Fleet, name, ranks):
     training = fleet[name, ranks].result()
-    training.until(lambda: not processes_of(training.run), 30)
+    training.until(lambda: not processes_of(training.run), 120)

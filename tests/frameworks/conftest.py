@@ -1,13 +1,11 @@
-"""Programs that run in the calm, and as jobs on the sandbox."""
+"""Programs as jobs on the sandbox."""
 
-import os
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import pytest
 from command_line import slurmddp
-from framework_job import Job, words
+from framework_job import Job
 
 from slurmddp.runs.layout import RunDir
 
@@ -31,18 +29,3 @@ def submit(slurm_env, long_grace, tmp_path) -> Callable[..., Job]:
         return Job(job_id, RunDir(folder / "jobs" / name))
 
     return begin
-
-
-@pytest.fixture(scope="module")
-def calm(tmp_path_factory) -> Callable[[str], str]:
-    """Return a function that runs a program with two ranks on this machine, once, and returns all that was said."""
-
-    @cache
-    def run(program: str) -> str:
-        folder = tmp_path_factory.mktemp(program)
-        command = words(program, folder, 0)
-        slurmddp("run", "--ntasks-per-node=2", "--name=calm", *command, cwd=folder, environ=dict(os.environ))
-        logs = folder.glob("jobs/calm/logs/*/0.0/*.out")
-        return "".join(path.read_text(errors="replace") for path in sorted(logs))
-
-    return run

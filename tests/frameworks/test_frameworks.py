@@ -1,40 +1,25 @@
-"""Programs that were not written for slurmddp: alike under every launcher, stopped by a notice, and put back once.
+"""Lightning Fabric, alike by `slurmddp run`, as under torchrun, and in a job; and what Accelerate itself ships."""
 
-Each of them runs by `slurmddp run`, as under torchrun, in the calm; then on two nodes. Importing Lightning takes
-seconds, so there are as few ranks as show the behaviour.
-"""
-
+import os
 import re
 
 import pytest
+from command_line import slurmddp
 from framework_job import ON_ONE_MACHINE, ON_TWO_NODES, STEP_S, final_loss, places, words
 
-OTHERS = ("plain_torchrun", "fabric_loop")
-"""Those that `make test` leaves to `make soak`."""
+pytestmark = [pytest.mark.soak, pytest.mark.long]
 
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
-
-
-@pytest.mark.parametrize(
-    "program", ["accelerate_loop", *(pytest.param(name, marks=pytest.mark.soak) for name in OTHERS)]
-)
-def test_it_runs_on_this_machine(calm, program):
-    assert places(calm(program)) == ON_ONE_MACHINE
-
-
-@pytest.mark.parametrize(
-    ("program", "launcher"),
-    [
-        ("accelerate_loop", "fork"),
-        pytest.param("plain_torchrun", "srun", marks=pytest.mark.soak),
-        pytest.param("fabric_loop", "fork", marks=pytest.mark.soak),
-    ],
-)
-def test_preempted_on_two_nodes_it_comes_back_once_and_finds_its_own_checkpoint(
-    calm, submit, wait_for_job, sandbox, program, launcher, tmp_path
+def test_fabric_preempted_on_two_nodes_comes_back_once_and_finds_its_own_checkpoint(
+    submit, wait_for_job, sandbox, tmp_path
 ):
-    job = submit(program, launcher, *words(program, tmp_path, STEP_S))
+    calm = tmp_path / "calm"
+    calm.mkdir()
+    command = words("fabric_loop", calm, 0)
+    output = slurmddp("run", "--ntasks-per-node=2", *command, cwd=calm, environ=dict(os.environ))
+    output += "".join(path.read_text(errors="replace") for path in calm.glob("jobs/*/logs/*/0.0/1.out"))
+    assert places(output) == ON_ONE_MACHINE
+    job = submit("fabric", "fork", *words("fabric_loop", tmp_path, STEP_S))
     job.until_said("epoch 3 done")
     job.preempt(sandbox)
     ended = wait_for_job(job.job_id)
@@ -42,10 +27,9 @@ def test_preempted_on_two_nodes_it_comes_back_once_and_finds_its_own_checkpoint(
     (resumed,) = re.findall(r"resumed at (\d+)", job.run.rank_log(job.job_id, "1.0", 0).read_text())
     assert int(resumed) >= 3
     assert places(job.output()) == ON_TWO_NODES
-    assert final_loss(job.output()) == pytest.approx(final_loss(calm(program)), rel=1e-5)
+    assert final_loss(job.output()) == pytest.approx(final_loss(output), rel=1e-5)
 
 
-@pytest.mark.soak
 def test_a_program_that_accelerate_ships_runs(submit, wait_for_job):
     job = submit("sync", "fork", "-m", "accelerate.test_utils.scripts.test_sync")
     assert wait_for_job(job.job_id)["JobState"] == "COMPLETED", job.story()

@@ -24,7 +24,7 @@ while step < 6 or not (out / "end").exists():
     time.sleep(0.2)
 """
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.long
 
 
 def test_preempted_twice_it_never_starts_at_step_0_again(slurm_env, long_grace, wait_for_job, sandbox, tmp_path):

@@ -7,14 +7,14 @@ import pytest
 from framework_job import PROGRAMS
 from polling import until
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.long
 
 
 @pytest.mark.skipif(not find_spec("wandb"), reason="wandb is not installed")
 def test_a_tracker_outlives_the_notice_and_goes_on_with_its_run(submit, wait_for_job, sandbox, tmp_path):
     """Its service gets Slurm's SIGTERM too; when that ended it, the next `log` raised before the step was saved."""
     wandb = ["--env=WANDB_MODE=offline", f"--env=WANDB_DIR={tmp_path}"]
-    job = submit("tracked", "srun", *wandb, str(PROGRAMS / "tracked_loop.py"), "wandb", "60", "0.2")
+    job = submit("tracked", "srun", *wandb, str(PROGRAMS / "tracked_loop.py"), "wandb", "60", "0.2", nodes=1, ranks=1)
     until(lambda: "\n12\n" in taken(job), otherwise=job.story)
     sandbox.preempt(job.job_id)
     ended = wait_for_job(job.job_id)

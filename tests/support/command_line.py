@@ -14,6 +14,12 @@ from slurmddp.cli import run_command_line
 SLURMDDP = Path(sys.executable).parent / "slurmddp"
 
 
+def job_output(folder: Path) -> str:
+    """Return the ends of what the jobs wrote, for the message of a test that fails."""
+    files = sorted(folder.glob("jobs/*/logs/**/*.out")) + sorted(folder.glob("slurm-*.out"))
+    return "".join(f"\n== {file.relative_to(folder)}\n{file.read_text(errors='replace')[-3000:]}" for file in files)
+
+
 def slurmddp(*command: str, cwd: Path, environ: dict[str, str], status: int = 0) -> str:
     done = subprocess.run(
         [SLURMDDP, *command],

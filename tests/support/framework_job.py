@@ -14,7 +14,7 @@ from slurmddp.runs.layout import RunDir
 
 PROGRAMS = Path(__file__).parents[1] / "frameworks"
 EPOCHS, STEP_S = 10, 0.1
-KEEPS = {"plain_torchrun": "snapshot.pt", "lightning_fit": "own", "fabric_loop": "fabric.pt", "accelerate_loop": "own"}
+KEEPS = {"lightning_fit": "own", "fabric_loop": "fabric.pt"}
 """Each program, and where it keeps its own checkpoints."""
 FINAL = re.compile(r"final loss (\S+)")
 PLACE = re.compile(r"rank (\d+) of (\d+), local (\d+), (\w+)$", re.MULTILINE)

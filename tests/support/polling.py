@@ -14,13 +14,17 @@ def until(
     *,
     pause_s: float = 0.02,
 ) -> Found:
-    """Return what the condition returns once that is true; fail with `otherwise()` if it is not within the time."""
-    deadline = time.monotonic() + timeout_s
+    """Return what the condition returns once that is true; fail with `otherwise()` if it is not within the time.
+
+    The pause between two looks grows to five times `pause_s` in the first twenty seconds.
+    """
+    begin = time.monotonic()
     while not (found := condition()):
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {otherwise()}"
-        time.sleep(pause_s)
+        waited_s = time.monotonic() - begin
+        assert waited_s < timeout_s, f"not within {timeout_s} s: {otherwise()}"
+        time.sleep(pause_s * min(1 + waited_s / 5, 5))
     return found
 
 
 ASK_SLURM_S = 0.2
-"""The pause between two questions to Slurm: each is a process."""
+"""The first pause between two questions to Slurm: each is a process, and several tests that ask keep a core busy."""
