@@ -22,7 +22,7 @@ SHOWN_LINES: Final = 4
 """How many lines of evidence are shown."""
 SHOWN_PEERS: Final = 2
 SHOWN_ABSENT: Final = 8
-STOP_REASONS: Final = ("time limit", "preempted", "requeued", "cancelled")
+STOP_REASONS: Final = ("time limit", "preempted", "requeued", "cancelled", "script killed")
 """What rank 0's record says in brackets of being told to stop; with `-` for the blank it is the cause."""
 _OTHER_JOB: Final = re.compile(r"(?:slurmstepd|\] error: ).*\*\*\* (?:JOB|STEP) (\d+)")
 _PEER_LOST: Final = frozenset({"peer-lost", "aborted"})

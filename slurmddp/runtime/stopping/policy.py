@@ -44,8 +44,9 @@ class Phase(enum.Enum):
 ENDING_PHASES: Final = frozenset({Phase.RENDEZVOUS, Phase.SCRIPT})
 """A stop request in these always ends the process; a failure that it meets meanwhile is a consequence."""
 
-Reason = Literal["preempted", "requeued", "time limit", "cancelled", "signal"]
+Reason = Literal["preempted", "requeued", "time limit", "cancelled", "script killed", "signal"]
 """`requeued` is also a preemption without grace time: Slurm shows both alike. `signal`: Slurm knows no reason."""
+_KILL: Final = 9
 
 
 class StopReason(NamedTuple):
@@ -172,17 +173,21 @@ def _lost_peers(known: Known, silent: Sequence[int]) -> Verdict:
     )
 
 
-def read_reason(job: JobInfo | None, cause: str, *, restarts: str) -> StopReason:
-    """Return why Slurm stops a job, by what it shows of it.
+def read_reason(job: JobInfo | None, cause: str, *, restarts: str, left_s: float | None = None) -> StopReason:
+    """Return why Slurm stops a job, by what it shows of it; `left_s` is the time to `Rank.stop_at`, None without one.
 
-    Slurm shows a job that it ends as COMPLETING; if the job is requeued, its restarts are already one more.
+    Slurm shows a job that it ends as COMPLETING; if the job is requeued, its restarts are already one more. A batch
+    script that was killed ends the job, too. USR2 is Slurm's only near the time limit: any other is somebody's own.
     """
     ends_at = job.ended.timestamp() if job and job.ended else None
     if job and job.preempted:
         return StopReason("preempted", ends_at)
+    if job and job.state == "COMPLETING" and job.exit_status.endswith(f":{_KILL}"):
+        return StopReason("script killed")
     if job and job.state == "COMPLETING":
         return StopReason("cancelled" if str(job.restarts) == restarts else "requeued")
-    return StopReason("signal" if cause == "SIGTERM" else "time limit", ends_at)
+    is_near = left_s is not None and left_s < EARLY_S + MARGIN_S
+    return StopReason("time limit" if is_near and cause != "SIGTERM" else "signal", ends_at)
 
 
 def may_be_consequence(phase: Phase, error: BaseException, verdict: Verdict) -> bool:

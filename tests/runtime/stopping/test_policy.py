@@ -137,6 +137,7 @@ def test_which_failures_may_be_consequences_of_a_stop_request(phase, error, stat
 
 END = "2026-11-21T14:36:30"
 SHOWN = {
+    "script killed": f"JobState=COMPLETING Reason=JobLaunchFailure Restarts=0 ExitCode=0:9 EndTime={END}",
     "cancelled": f"JobState=COMPLETING Reason=None Restarts=0 ExitCode=0:15 EndTime={END} PreemptTime=None",
     "requeued": f"JobState=COMPLETING Reason=None Restarts=1 ExitCode=0:0 EndTime={END}",
     "preempted": f"JobState=RUNNING Reason=None Restarts=0 EndTime={END} PreemptTime=2026-11-21T14:36:20",
@@ -149,11 +150,16 @@ SHOWN = {
 def test_the_reason_is_slurms(reason):
     (job,) = parse_show(f"JobId=17 JobName=x UserId=me(7) {SHOWN[reason]}")
     ends_at = datetime.fromisoformat(END).timestamp() if reason in ("preempted", "time limit") else None
-    assert read_reason(job, "SIGUSR2" if reason == "time limit" else "SIGTERM", restarts="0") == (reason, ends_at)
+    cause = "SIGUSR2" if reason == "time limit" else "SIGTERM"
+    assert read_reason(job, cause, restarts="0", left_s=0.0) == (reason, ends_at)
 
 
 @pytest.mark.parametrize(
-    ("cause", "reason"), [("SIGTERM", "signal"), ("SIGUSR2", "time limit"), ("clock", "time limit")]
+    ("cause", "left_s", "reason"),
+    [
+        *(("SIGTERM", 0.0, "signal"), ("SIGUSR2", 0.0, "time limit"), ("SIGUSR2", 59.0, "time limit")),
+        *(("clock", 0.0, "time limit"), ("SIGUSR2", None, "signal"), ("SIGUSR2", 3600.0, "signal")),
+    ],
 )
-def test_without_slurm_the_reason_is_the_signal(cause, reason):
-    assert read_reason(None, cause, restarts="0") == (reason, None)
+def test_without_slurm_the_reason_is_the_signal_and_usr2_means_a_limit_only_near_one(cause, left_s, reason):
+    assert read_reason(None, cause, restarts="0", left_s=left_s) == (reason, None)
