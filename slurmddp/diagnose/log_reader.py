@@ -22,7 +22,7 @@ EVIDENCE_CHARS: Final = 297
 _BLOCK_BYTES: Final = 2**22
 _LINE_ENDS: Final = (b"\n", b"\r")
 """A progress bar ends its lines with the second alone."""
-_BAR: Final = re.compile(rb"\d+%|\bit/s|s/it|\d+/\d+ \[")
+_BAR: Final = re.compile(rb"\d%|\bit/s|s/it|\d/\d+ \[")
 
 
 class LogLine(NamedTuple):

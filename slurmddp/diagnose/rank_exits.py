@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from slurmddp.diagnose.log_reader import LogLine, cut_around
+from slurmddp.diagnose.rule_types import compile_regex
 from slurmddp.errors import UsageError
 from slurmddp.slurm.hostlist import expand
 
@@ -16,10 +17,12 @@ _CODE: Final = r"(?i:return ?code|exit ?code|exit status|exited with(?: code)?)[
 _ENDED_BY: Final = (
     r"(?:terminated|died|killed|received|crashed|exited)(?: with| by| on| due to)?(?: signal)? <?(?:Signals\.)?"
 )
+_NUMBER_ENDS: Final = r"(?:[^\w.,]|[.,](?:\D|$)|$)"
+"""What follows a number that is whole: `9, ` and `9.` but not `9.5` or `9,000`."""
 _SIGNAL: Final = "SIG(?:KILL|SEGV|ABRT|BUS|ILL)"
 _SHELL: Final = r"(?:\S+: line \d+: +\d+ |^\[\d+\] +(?:\+ +)?\d+ |^zsh: )"
 _OF_A_RANK: Final = tuple(
-    re.compile(pattern)
+    compile_regex(pattern)
     for pattern in (
         rf"{_TASKS}Exited with exit code (?P<status>\d+)",
         rf"{_TASKS}(?P<word>.+)",
@@ -31,26 +34,27 @@ _OF_A_RANK: Final = tuple(
 )
 """For the beginning of a line that names the rank or the tasks."""
 _OF_ANY: Final = tuple(
-    re.compile(pattern)
+    compile_regex(pattern)
     for pattern in (
-        rf"{_CODE}-(?P<number>4|6|7|9|11)(?![\w.,]\d)\b",
-        rf"{_CODE}(?P<status>13[24579])(?![\w.,]\d)\b",
+        rf"{_CODE}-(?P<number>4|6|7|9|11){_NUMBER_ENDS}",
+        rf"{_CODE}(?P<status>13[24579]){_NUMBER_ENDS}",
         r"(?i:(?:killed|terminated|interrupted) by signal:?|caught signal|failed with signal) (?P<number>4|6|7|9|11)\b",
         r"(?i:WTERMSIG|received signal:?|EXIT STRING.*\(signal) (?P<number>4|6|7|9|11)\b",
-        r"\b[Ss]ignal (?P<number>4|6|7|9|11) \((?!SIG\w+\) received by)",
-        rf"(?:{_ENDED_BY}|exit codes? .*|\*\*\* |Signal \d+ \()(?P<signal>{_SIGNAL})\b(?! by OOM| or )",
+        r"\b[Ss]ignal (?P<number>4|6|7|9|11) \(",
+        rf"(?:{_ENDED_BY}|exit codes? .*|\*\*\* |Signal \d+ \()(?P<signal>{_SIGNAL})\b",
         rf"{_SHELL}(?P<word>[Kk]illed|[Ss]egmentation fault|[Bb]us error|[Aa]bort(?:ed)?)\b",
         rf"{_SHELL}(?P<word>[Ii]llegal (?:hardware )?instruction)\b",
     )
 )
 """For any part of a line that names no rank."""
-_LAST_WORD: Final = re.compile(
+_NOT_MEANT: Final = compile_regex(r"\bSIG\w+ (?:by OOM|or )")
+_LAST_WORD: Final = compile_regex(
     r"(?:^|[])%|/]) ?(?P<word>Killed|Segmentation fault|Bus error|Aborted|Illegal instruction|Terminated)"
     r"(?: \(core dumped\))?$"
 )
-_PROMPT: Final = re.compile(r"(?:\([\w.-]+\) ?)?[\w\[].*[@:~\]].*[$#%>](?: |$)|(?:real|user|sys)\s+\d|\W*$")
+_PROMPT: Final = compile_regex(r"(?:\([\w.-]+\) ?)?[\w\[].*[@:~\]].*[$#%>](?: |$)|(?:real|user|sys)\s+\d|\W*$")
 _ROOT_CAUSE: Final = "Root Cause (first observed failure):"
-_ROOT_CAUSE_FIELD: Final = re.compile(r"\s+(?P<name>time|host|rank|exitcode)\s+: (?P<value>\S+)")
+_ROOT_CAUSE_FIELD: Final = compile_regex(r"\s+(?P<name>time|host|rank|exitcode)\s+: (?P<value>\S+)")
 _ROOT_CAUSE_LINES: Final = 8
 _SIGNALS: Final = {9: "SIGKILL", 11: "SIGSEGV", 7: "SIGBUS", 6: "SIGABRT", 4: "SIGILL", 15: "SIGTERM"}
 _SIGNAL_WORDS: Final = {
@@ -120,6 +124,8 @@ def _parse_line(line: LogLine, *, tasks_are_nodes: bool) -> RankExit | None:
             status=status,
             is_node=tasks_are_nodes and tasks is not None,
         )
+    if _NOT_MEANT.search(line.text):
+        return None
     if match := next((match for regex in _OF_ANY if (match := regex.search(line.text))), None):
         shown = line._replace(text=cut_around(line.text, match.start()))
         return RankExit(line=shown, number=None, signal=_parse_end(**match.groupdict())[0])

@@ -320,3 +320,10 @@ def test_a_diagnosis_for_people_says_all_that_json_does():
         "starting it again would end the same way",
     ]
     assert list(asdict(one)["evidence"]) == [{"file": "a.out", "number": 5, "text": "ValueError: x"}]
+
+
+@pytest.mark.parametrize("word", ["_", "a/", "12:00:00 ", " 1", "0:", "<a", "a."])
+def test_no_line_keeps_the_reader_of_launchers_busy(word):
+    """Sixty lines of 4 KB took up to 26 s; the longest of a log took minutes."""
+    lines = raw("\n".join(["Error: " + word * 250_000, "[rank0]: " + word * 250_000]))
+    assert parse_rank_exits(lines) == []
