@@ -21,9 +21,8 @@ def runtime_of(image: str) -> Runtime:
 
     pyxis runs a squashfs file, `REGISTRY#IMAGE` and a bare `IMAGE:TAG`; apptainer runs a path, and a name with `://`.
     """
-    if re.fullmatch(_PYXIS, image):
-        return "pyxis"
-    return "apptainer" if re.fullmatch(_URI, image) or is_path(image) else "pyxis"
+    is_for_apptainer = not re.fullmatch(_PYXIS, image) and (re.fullmatch(_URI, image) or is_path(image))
+    return "apptainer" if is_for_apptainer else "pyxis"
 
 
 def is_path(image: str) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp.diagnose import diagnose_output
+from slurmddp.diagnose.output_files import diagnose_output
 
 MET = tomllib.loads((Path(__file__).parent / "fixtures" / "met.toml").read_text())["log"]
 OOM = """\

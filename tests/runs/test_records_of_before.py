@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from slurmddp.cli import group
-from slurmddp.diagnose import diagnose
+from slurmddp.diagnose.diagnosis import diagnose
 from slurmddp.outcome import Kind
 from slurmddp.report.collect import collect_report, make_json
 from slurmddp.runs.checkpoints import newest_checkpoint
