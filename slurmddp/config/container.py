@@ -30,11 +30,6 @@ def is_path(image: str) -> bool:
     return image.startswith(("/", "./", "../", "~")) or image.endswith((".sif", ".sqsh", ".img"))
 
 
-def image_word(image: str) -> str:
-    """Return an image as pyxis takes it: `./` marks a file, since a bare name is in a registry."""
-    return f"./{image}" if is_path(image) and "/" not in image else image
-
-
 def check_mount(mount: str) -> None:
     """Raise UsageError unless a mount is SRC or SRC:DST with absolute paths; `:ro` or `:rw` may follow."""
     if not re.fullmatch(_MOUNT, mount):

@@ -295,7 +295,8 @@ def _container_context(spec: JobSpec, image: str) -> dict[str, Any]:
     container.check_mountable(str(RunDir.named(spec.runs_dir, spec.job_name).path), "the run's folder")
     container.check_mountable(str(_PACKAGE), "slurmddp itself")
     return {
-        "image": container.image_word(image),
+        # `./` marks a file for pyxis, to which a bare name is in a registry
+        "image": f"./{image}" if container.is_path(image) and "/" not in image else image,
         "mounts": [f"{_PACKAGE}:{container.PACKAGE}/slurmddp:ro", *map(container.complete_mount, spec.container_mount)],
         "package_path": container.PACKAGE,
     }

@@ -119,12 +119,6 @@ def test_records_and_the_answer_of_slurm_go_together(jobs, name, job_id, state, 
     assert job.outcome.kind is kind
 
 
-def test_a_job_without_events_is_known_by_its_submission(jobs):
-    (job,) = read_run(RunDir(jobs / "setup")).jobs
-    assert (job.outcome.kind, job.outcome.status) == (FAILED, 127)
-    assert job.outcome.reason == "set-up failed with status 127: module load nothing"
-
-
 def test_status_shows_each_run(command):
     """Slurm is silent: a job without an end on record may still run."""
     found = {one["job_id"]: one for one in json.loads(command("status", "--json"))}
