@@ -38,15 +38,6 @@ def check_mount(mount: str) -> None:
         )
 
 
-def check_mountable(path: str, what: str) -> None:
-    """Raise UsageError for a path with a character that separates the parts of a mount."""
-    if re.search(r"[:,]", path):
-        raise UsageError(
-            f"--container: {what} {quote_value(path)} has : or , in its path, which no mount can have; use another "
-            "folder"
-        )
-
-
 def complete_mount(mount: str) -> str:
     """Return a mount with its target, which pyxis needs."""
     found = re.fullmatch(_MOUNT, mount)

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from slurmddp.cli.cluster import format_cluster
-from slurmddp.cluster import Qos, inspect
+from slurmddp.cluster import inspect
 from slurmddp.cluster.inspect import describe, parse_gpus, parse_nodes, query_cluster
+from slurmddp.cluster.partitions import Qos
 from slurmddp.errors import ClusterError
 from slurmddp.slurm.client import LostAnswerError
 

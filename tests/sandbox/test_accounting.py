@@ -12,8 +12,9 @@ from accounting import up_with_accounting
 from polling import ASK_SLURM_S, until
 
 from slurmddp import sandbox as room
-from slurmddp.cluster import Qos, inspect
+from slurmddp.cluster import inspect
 from slurmddp.cluster.inspect import query_cluster
+from slurmddp.cluster.partitions import Qos
 from slurmddp.errors import ClusterError
 from slurmddp.monitoring import status
 from slurmddp.runs.lookup import Target
