@@ -9,23 +9,13 @@ from slurmddp.errors import UsageError
 from slurmddp.submission import compatibility
 from slurmddp.text import clean_line, is_secret, mask_secrets
 
+SECRETS = "HF_TOKEN WANDB_API_KEY AWS_SECRET_ACCESS_KEY PGPASSWORD db-password GITHUBTOKEN MY_PWD DB_PASS SSHPASS"
+HARMLESS = "TOKENIZERS_PARALLELISM --tokenizer MONKEY KEYBOARD PWD OMP_NUM_THREADS PATH author"
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "db-password", "GITHUBTOKEN", "MY_PWD"),
-        *("DB_PASS", "SSHPASS", "GH_PAT", "MY_AUTH", "Authorization"),
-    ],
-)
+
+@pytest.mark.parametrize("name", [*SECRETS.split(), "GH_PAT", "MY_AUTH", "Authorization", *HARMLESS.split()])
 def test_a_secret_is_known_by_its_name(name):
-    assert is_secret(name)
-
-
-@pytest.mark.parametrize(
-    "name", ["TOKENIZERS_PARALLELISM", "--tokenizer", "MONKEY", "KEYBOARD", "PWD", "OMP_NUM_THREADS", "PATH", "author"]
-)
-def test_a_harmless_name_is_no_secret(name):
-    assert not is_secret(name)
+    assert is_secret(name) == (name not in HARMLESS.split())
 
 
 def test_variables_keep_their_names_and_lose_secret_values():
