@@ -211,13 +211,9 @@ def test_ranks_in_different_collectives_are_named_by_the_odd_one():
     assert (find_divergence(ranks).rank, find_divergence(ranks).differs) == (2, True)
 
 
-TIMED_OUT = (
-    "[{group}Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={number}, OpType=ALLREDUCE"
-)
-
-
 def timed_out(rank, number, group=""):
-    return TIMED_OUT.format(group=group, rank=rank, number=number)
+    said = "Watchdog caught collective operation timeout: WorkNCCL"
+    return f"[{group}Rank {rank}] {said}(SeqNum={number}, OpType=ALLREDUCE"
 
 
 @pytest.mark.parametrize(
