@@ -2,8 +2,10 @@
 
 import itertools
 import os
+import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -103,6 +105,21 @@ def _need_slurm() -> None:
         if os.environ.get("SLURMDDP_TESTS_REQUIRE_SLURM") == "1":
             raise
         pytest.skip(str(error))
+
+
+@pytest.fixture
+def small_environment(tmp_path: Path) -> Path:
+    """Return a virtual environment whose base is a copy of the interpreter with links to its library: busy disks."""
+    base, folder = tmp_path / "base", tmp_path / "venv"
+    real, library = Path(sys.base_prefix), f"lib/python3.{sys.version_info.minor}"
+    (base / "bin").mkdir(parents=True)
+    (base / library / "site-packages").mkdir(parents=True)
+    shutil.copy(sys._base_executable, base / "bin/python3")
+    for path in [*real.glob("lib/libpython*"), *(real / library).iterdir()]:
+        if path.name not in ("site-packages", "dist-packages"):
+            (base / path.relative_to(real)).symlink_to(path)
+    subprocess.run([base / "bin/python3", "-m", "venv", "--without-pip", folder], check=True)
+    return folder
 
 
 @pytest.fixture

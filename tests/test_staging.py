@@ -2,8 +2,6 @@
 
 import os
 import re
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -21,20 +19,12 @@ pytestmark = pytest.mark.long
 
 
 @pytest.fixture
-def environment(tmp_path):
-    """A virtual environment that finds torch and slurmddp in those of the tests; its base is small, for busy disks."""
-    base, folder = tmp_path / "base", tmp_path / "venv"
-    real, library = Path(sys.base_prefix), f"lib/python3.{sys.version_info.minor}"
-    (base / "bin").mkdir(parents=True)
-    (base / library / "site-packages").mkdir(parents=True)
-    shutil.copy(sys._base_executable, base / "bin/python3")
-    for path in [*real.glob("lib/libpython*"), *(real / library).iterdir()]:
-        if path.name not in ("site-packages", "dist-packages"):
-            (base / path.relative_to(real)).symlink_to(path)
-    subprocess.run([base / "bin/python3", "-m", "venv", "--without-pip", folder], check=True)
+def environment(small_environment):
+    """A virtual environment that finds torch and slurmddp in those of the tests."""
     found = [path for path in sys.path if path.endswith("site-packages")]
-    (folder / library / "site-packages/tests.pth").write_text("\n".join([*found, str(REPOSITORY)]))
-    return folder
+    (packages,) = small_environment.glob("lib/*/site-packages")
+    (packages / "tests.pth").write_text("\n".join([*found, str(REPOSITORY)]))
+    return small_environment
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from typing import Final
 import click
 import msgspec
 
-from slurmddp.cluster import Cluster, Nodes, Partition
 from slurmddp.cluster.inspect import query_cluster
+from slurmddp.cluster.partitions import Cluster, Nodes, Partition
 from slurmddp.text import WIDTH, count, escape_text, format_duration, format_table, wrap_text
 
 _HEAD: Final = ("PARTITION", "NODES", "IDLE", "MIX", "DOWN", "CPUS", "MEM", "TIME", "PREEMPTION", "GPUS")

@@ -12,10 +12,13 @@ from typing import Final
 
 import click
 
-from slurmddp import diagnose as diagnosing
 from slurmddp.cli.job_command import print_message
 from slurmddp.cli.run_arguments import TEXT, runs_dir_option
-from slurmddp.diagnose.output_files import STDIN
+from slurmddp.diagnose import diagnosis
+from slurmddp.diagnose.failures import compare_with_others, find_failures, format_failures
+from slurmddp.diagnose.output_files import STDIN, diagnose_output
+from slurmddp.diagnose.rule_types import NO_FAILURE, UNKNOWN, format_diagnosis
+from slurmddp.diagnose.rules import load_rules
 from slurmddp.errors import UsageError
 from slurmddp.monitoring.status import query_jobs
 from slurmddp.outcome import Kind
@@ -52,19 +55,19 @@ def diagnose(targets: tuple[str, ...], runs_dir: str, *, of_all: bool, since: st
     if since is not None:
         raise UsageError("--since needs --all; add it, or leave --since out")
     if targets and all(_is_output(word, runs_dir) for word in targets):
-        found = diagnosing.diagnose_output(targets, sys.stdin.buffer)
+        found = diagnose_output(targets, sys.stdin.buffer)
     else:
         if len(targets) > 1:
             wrong = next(word for word in targets if not _is_output(word, runs_dir))
             raise UsageError(f"there is no file {quote_value(wrong)}; name the files of one job, or one RUN or JOBID")
         run, job_id = _find_job(targets[0] if targets else None, runs_dir)
-        found = diagnosing.diagnose(run, job_id, os.environ)
-        if run and found.cause not in diagnosing.NO_FAILURE:
-            found = diagnosing.compare_with_others(found, run)
-    click.echo(json.dumps(asdict(found)) if as_json else "\n".join(diagnosing.format_diagnosis(found)))
-    for message in diagnosing.load_rules().ignored:
+        found = diagnosis.diagnose(run, job_id, os.environ)
+        if run and found.cause not in NO_FAILURE:
+            found = compare_with_others(found, run)
+    click.echo(json.dumps(asdict(found)) if as_json else "\n".join(format_diagnosis(found)))
+    for message in load_rules().ignored:
         print_message(message)
-    return 1 if found.cause == diagnosing.UNKNOWN else 0
+    return 1 if found.cause == UNKNOWN else 0
 
 
 def _show_all(runs_dir: str, age: str, *, as_json: bool) -> int:
@@ -75,11 +78,11 @@ def _show_all(runs_dir: str, age: str, *, as_json: bool) -> int:
     folders = dict.fromkeys([str(Path.cwd() / runs_dir), *map(str, other_folders(runs_dir))])
     found = [run for folder in folders for run in lookup.runs(folder)]
     settings = [one for run in found for one in (run, *lookup.tasks(run).values())]
-    failures = list(diagnosing.find_failures(settings, since=since, answers=_ask_for_ends(found), environ=os.environ))
+    failures = list(find_failures(settings, since=since, answers=_ask_for_ends(found), environ=os.environ))
     if as_json:
         click.echo(json.dumps([asdict(failure) for failure in failures]))
     elif failures:
-        click.echo("\n".join(diagnosing.format_failures(failures)))
+        click.echo("\n".join(format_failures(failures)))
     else:
         print_message(f"no attempt of {count(len(found), 'run')} failed in this time")
     return 0

@@ -9,14 +9,19 @@ import click
 
 from slurmddp.cli.job_command import print_message
 from slurmddp.cli.run_arguments import TEXT
-from slurmddp.cluster import Cluster, job_template
-from slurmddp.config.examples import example_names, read_example
+from slurmddp.cluster import job_template
+from slurmddp.cluster.partitions import Cluster
 from slurmddp.config.job_files import OTHER_FORMATS
 from slurmddp.config.option_types import unknown
 from slurmddp.errors import ClusterError, SlurmddpError, UsageError
 from slurmddp.text import quote_value
 
 _TIMEOUT_S: Final = 20.0
+_PACKAGE: Final = Path(__file__).parents[1]
+_FOLDER: Final = next(filter(Path.is_dir, (_PACKAGE / "examples", _PACKAGE.parent / "examples")))
+"""In the package when it is installed; next to the package in a checkout."""
+EXAMPLES: Final = {path.stem: path for path in sorted(_FOLDER.glob("*.py"))}
+"""The example scripts, by name."""
 
 
 @click.command()
@@ -26,7 +31,7 @@ _TIMEOUT_S: Final = 20.0
     metavar="NAME",
     is_flag=False,
     flag_value="",
-    help=f"Write this example and the job file that names it; one of {', '.join(example_names())}.",
+    help=f"Write this example and the job file that names it; one of {', '.join(EXAMPLES)}.",
 )
 def init(file: str | None, example: str | None) -> None:
     """Write a first job file; stdout is only its path.
@@ -53,7 +58,7 @@ def init(file: str | None, example: str | None) -> None:
     name = job_template.choose_name(job, script)
     texts = [job_template.build_job_file(_inspect_cluster(), script=script, name=name, file=typed)]
     if example:  # its docstring shows how to start it
-        texts.insert(0, read_example(example).replace(f"{example}.py", str(script)))
+        texts.insert(0, EXAMPLES[example].read_text("utf-8").replace(f"{example}.py", str(script)))
     _write(dict(zip(new, texts, strict=True)), hint)
     click.echo(str(job))
     edit = f"the script is {shlex.quote(str(new[0]))}; edit both files" if example else "edit the file"
@@ -63,9 +68,9 @@ def init(file: str | None, example: str | None) -> None:
 def _name_files(file: str | None, example: str | None) -> tuple[Path, str | None]:
     """Return the job file, and the name of the script beside it; None for the bundled worker."""
     if example == "":
-        raise UsageError(f"--example requires a name; there are {', '.join(example_names())}")
-    if example and example not in example_names():
-        raise unknown(example, example_names(), "--example", what="example")
+        raise UsageError(f"--example requires a name; there are {', '.join(EXAMPLES)}")
+    if example and example not in EXAMPLES:
+        raise unknown(example, EXAMPLES, "--example", what="example")
     default = example or job_template.DEFAULT
     path = Path(file or default)
     if path.is_dir():

@@ -144,10 +144,11 @@ def _explain_none(wanted: Selection, *, errors: bool) -> str:
 
 def _write_foreign_output(job_id: str, tail: int | None, *, follow: bool) -> None:
     """Write the output of a job that was not submitted here, as far as Slurm still knows its file."""
-    path = queries.output_file(job_id, os.environ)
+    outputs = [job.output for job in queries.show(job_id, os.environ) if job.output.startswith("/")]
     hint = "`slurmddp status` lists the runs of this folder"
-    if path is None:
+    if not outputs:
         raise ClusterError(f"job {job_id} is of no run and Slurm does not know it; {hint}")
+    path = Path(outputs[0])
     if not path.is_file():
         raise UsageError(f"job {job_id} is of no run; its output would be in {path}; {hint}")
     if follow:

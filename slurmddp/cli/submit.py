@@ -24,7 +24,7 @@ from slurmddp.submission.compatibility import choose_run
 from slurmddp.submission.submit_once import Submitted
 
 if TYPE_CHECKING:
-    from slurmddp.diagnose import Diagnosis
+    from slurmddp.diagnose.rule_types import Diagnosis
 
 
 @click.command(cls=JobCommand, options_metavar=SYNOPSIS)
@@ -157,7 +157,7 @@ def _print_result(result: dict[str, Any], *, as_json: bool) -> None:
 def _wait(job: Submitted, result: dict[str, Any], *, show: bool, as_json: bool) -> int:
     """Wait for the end of a job and print how it ended; return the exit status."""
     from slurmddp.cli.status_format import format_job
-    from slurmddp.diagnose import format_diagnosis
+    from slurmddp.diagnose.rule_types import format_diagnosis
     from slurmddp.monitoring import follow as following
     from slurmddp.monitoring.status import query_jobs
     from slurmddp.runs.lookup import Target
@@ -191,7 +191,7 @@ def _wait(job: Submitted, result: dict[str, Any], *, show: bool, as_json: bool) 
 
 def _diagnosis(run: RunDir, job_id: str) -> "Diagnosis | None":
     """Return why a job failed; print a message and return None if that cannot be found out."""
-    from slurmddp.diagnose import diagnose
+    from slurmddp.diagnose.diagnosis import diagnose
 
     try:
         return diagnose(run, job_id, os.environ)

@@ -7,8 +7,8 @@ from typing import Final
 
 import tomli_w
 
-from slurmddp.cluster import Cluster, Partition
 from slurmddp.cluster.defaults import fill_open_values
+from slurmddp.cluster.partitions import Cluster, Partition
 from slurmddp.config.command import as_name, parse
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.resolve import Resolved

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from slurmddp.cluster import Cluster
 from slurmddp.cluster.defaults import fill_open_values
-from slurmddp.cluster.partitions import Partition
+from slurmddp.cluster.partitions import Cluster, Partition
 from slurmddp.config.job_spec import JOB_FIELDS, JobSpec
 from slurmddp.config.resolve import Resolved
 from slurmddp.errors import ClusterError

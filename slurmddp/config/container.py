@@ -21,9 +21,8 @@ def runtime_of(image: str) -> Runtime:
 
     pyxis runs a squashfs file, `REGISTRY#IMAGE` and a bare `IMAGE:TAG`; apptainer runs a path, and a name with `://`.
     """
-    if re.fullmatch(_PYXIS, image):
-        return "pyxis"
-    return "apptainer" if re.fullmatch(_URI, image) or is_path(image) else "pyxis"
+    is_for_apptainer = not re.fullmatch(_PYXIS, image) and (re.fullmatch(_URI, image) or is_path(image))
+    return "apptainer" if is_for_apptainer else "pyxis"
 
 
 def is_path(image: str) -> bool:
@@ -31,25 +30,11 @@ def is_path(image: str) -> bool:
     return image.startswith(("/", "./", "../", "~")) or image.endswith((".sif", ".sqsh", ".img"))
 
 
-def image_word(image: str) -> str:
-    """Return an image as pyxis takes it: `./` marks a file, since a bare name is in a registry."""
-    return f"./{image}" if is_path(image) and "/" not in image else image
-
-
 def check_mount(mount: str) -> None:
     """Raise UsageError unless a mount is SRC or SRC:DST with absolute paths; `:ro` or `:rw` may follow."""
     if not re.fullmatch(_MOUNT, mount):
         raise UsageError(
             f"--container-mount: {quote_value(mount)} is not SRC[:DST][:ro]; both are absolute paths without : and ,"
-        )
-
-
-def check_mountable(path: str, what: str) -> None:
-    """Raise UsageError for a path with a character that separates the parts of a mount."""
-    if re.search(r"[:,]", path):
-        raise UsageError(
-            f"--container: {what} {quote_value(path)} has : or , in its path, which no mount can have; use another "
-            "folder"
         )
 
 

@@ -91,18 +91,14 @@ def read_named_text(path: str, option: str) -> str:
 
 def _read_regular(path: str | Path) -> tuple[bytes, str, os.stat_result]:
     """Return a file's content, why it cannot be used (empty when it can), and its status. Raises OSError as `open`."""
-    with open(path, "rb", opener=_open_without_waiting) as file:
+    # a FIFO is opened at once, also when no process writes to it
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         info = os.fstat(file.fileno())
         if not stat.S_ISREG(info.st_mode):
             return b"", "is not a regular file", info
         if info.st_size > LARGEST_MB * 10**6:
             return b"", f"has {info.st_size / 10**6:.0f} MB, more than {LARGEST_MB}", info
         return file.read(LARGEST_MB * 10**6), "", info
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    """Open a file; a FIFO at once, also when no process writes to it."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def explain_unreadable(path: str | Path, error: OSError) -> str:

@@ -15,57 +15,38 @@ class Recipe(msgspec.Struct, frozen=True):
     """How one kind of script resumes."""
 
     name: str
-    marks: tuple[str, ...]
-    """Texts that such a script contains, all of them."""
     resume_args: str
-    checkpoints: str
-    """`{folder}` stands for the folder that the script saves to; not any more in the recipe of one COMMAND."""
     folder: str
-    """The script's option for that folder."""
+    """The script's option for the folder that it saves to."""
     default: str
     """The folder without that option."""
+    checkpoints: str
+    """`{folder}` stands for that folder; not any more in the recipe of one COMMAND."""
+    marks: tuple[str, ...]
+    """Texts that such a script contains, all of them."""
 
 
 RECIPES: Final = (
     Recipe(
-        name="nanoGPT",
+        *("nanoGPT", "--init_from=resume", "out_dir", "out", "{folder}/ckpt.pt"),
         marks=("configurator.py", "init_from == 'resume'", "'ckpt.pt'"),
-        resume_args="--init_from=resume",
-        checkpoints="{folder}/ckpt.pt",
-        folder="out_dir",
-        default="out",
     ),
     Recipe(
-        name="timm's train.py",
+        *("timm's train.py", "--resume={checkpoint}", "output", "output/train", "{folder}/*/last.pth.tar"),
         marks=("CheckpointSaver", "'--resume'", "./output/train"),
-        resume_args="--resume={checkpoint}",
-        checkpoints="{folder}/*/last.pth.tar",
-        folder="output",
-        default="output/train",
     ),
     Recipe(
-        name="a torchvision reference",
+        *("a torchvision reference", "--resume={checkpoint}", "output-dir", ".", "{folder}/checkpoint.pth"),
         marks=("utils.save_on_master", '"checkpoint.pth"', '"--resume"'),
-        resume_args="--resume={checkpoint}",
-        checkpoints="{folder}/checkpoint.pth",
-        folder="output-dir",
-        default=".",
     ),
     Recipe(
-        name="an Accelerate example",
+        *("an Accelerate example", "--resume_from_checkpoint={checkpoint}", "output_dir", ".", "{folder}/*_[0-9]*"),
         marks=("accelerator.load_state(args.resume_from_checkpoint)", '"--checkpointing_steps"'),
-        resume_args="--resume_from_checkpoint={checkpoint}",
-        checkpoints="{folder}/*_[0-9]*",
-        folder="output_dir",
-        default=".",
     ),
     Recipe(
-        name="an ignite example",
-        marks=("idist.Parallel", "setup_common_training_handlers", 'config["resume_from"]'),
-        resume_args="--resume_from={checkpoint}",
+        *("an ignite example", "--resume_from={checkpoint}", "output_path", "/tmp/output-cifar10"),  # noqa: S108 as there
         checkpoints="{folder}/*/training_checkpoint_*.pt",
-        folder="output_path",
-        default="/tmp/output-cifar10",  # noqa: S108 - as the example has it
+        marks=("idist.Parallel", "setup_common_training_handlers", 'config["resume_from"]'),
     ),
 )
 _RESUMES_BY_ITSELF: Final = ("slurmddp", "SLURMDDP_", "lightning", "Trainer")

@@ -196,21 +196,12 @@ def _read_environment(environ: Mapping[str, str], without: Sequence[str] = ()) -
 
 
 def _read_command_line(options: Mapping[str, Any], worker: Mapping[str, Any], words: tuple[str, ...]) -> Layer:
-    return Layer(
-        place=COMMAND_LINE,
-        options={
-            field.name: Given(options[field.name], f"--{key}")
-            for key, field in JOB_FIELDS.items()
-            if options.get(field.name) not in (None, ())
-        },
-        worker={
-            field.name: Given(worker[field.name], f"--{key}")
-            for key, field in WORKER_FIELDS.items()
-            if worker.get(field.name) is not None
-        },
-        command=words,
-        command_origin=COMMAND_LINE,
-    )
+    return Layer(COMMAND_LINE, _typed(JOB_FIELDS, options), _typed(WORKER_FIELDS, worker), words, COMMAND_LINE)
+
+
+def _typed(fields: Mapping[str, Field], given: Mapping[str, Any]) -> dict[str, Given]:
+    names = ((f"--{key}", field.name) for key, field in fields.items())
+    return {name: Given(given[name], option) for option, name in names if given.get(name) not in (None, ())}
 
 
 def _choose_program(layers: Sequence[Layer], *, executable: bool) -> _Program:

@@ -32,7 +32,7 @@ from slurmddp.diagnose.tracebacks import (
     names_exception,
     ordinary_lines,
 )
-from slurmddp.runs.timestamps import read_timestamp
+from slurmddp.runs.log_tail import read_timestamp
 
 SUSPICIOUS_LINES: Final = 3
 """How many lines are shown when the cause is not known."""

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from slurmddp.cluster import Cluster, Partition
 from slurmddp.cluster.limits import find_problems
+from slurmddp.cluster.partitions import Cluster, Partition
 from slurmddp.cluster.request import Request
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.doctor.python_check import check_python

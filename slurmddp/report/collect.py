@@ -10,7 +10,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from slurmddp.diagnose import NONE, UNKNOWN, Diagnosis, diagnose, diagnose_attempt
+from slurmddp.diagnose.diagnosis import diagnose, diagnose_attempt
+from slurmddp.diagnose.rule_types import NONE, UNKNOWN, Diagnosis
 from slurmddp.errors import ClusterError
 from slurmddp.monitoring import status
 from slurmddp.monitoring.status import JobStatus

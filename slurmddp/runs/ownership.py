@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Self
 
 from slurmddp import variables
 from slurmddp.errors import FencedError, UsageError
-from slurmddp.runs.files import open_or_empty
+from slurmddp.runs.files import errors_name, open_or_empty
 from slurmddp.runs.layout import RunDir
 
 TRIES: Final = 100
@@ -135,14 +135,12 @@ def create_exclusively(path: Path, content: str) -> bool:
 
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        os.write(descriptor, content.encode())
-        os.close(descriptor)
-        os.link(temporary, path)
+        with errors_name(path):
+            os.write(descriptor, content.encode())
+            os.close(descriptor)
+            os.link(temporary, path)
     except FileExistsError:
         return False
-    except OSError as error:
-        error.filename = str(path)  # not the temporary file, and after a failed write none
-        raise
     finally:
         Path(temporary).unlink(missing_ok=True)
     return True

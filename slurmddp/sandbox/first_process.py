@@ -142,8 +142,9 @@ class Supervisor:
 
     def _write_clients(self) -> None:
         outside = Process.current()
-        options = programs.nsenter_options(outside, rootless=self.files.passwd.exists())
-        enter = [programs.find("nsenter") or "nsenter", *options]
+        user = ["--user", "--preserve-credentials"] if self.files.passwd.exists() else []
+        options = ["--target", str(outside.pid), *user, "--mount", "--net", "--uts", "--"]
+        enter = [programs.find("nsenter") or "nsenter", *options]  # a client keeps its own numbering of processes
         for place in filter(None, map(programs.find, programs.CLIENTS)):
             text = programs.client_program(self.files.python, place, enter, outside, self.files.slurm_conf)
             stand_in = self.files.bin / Path(place).name

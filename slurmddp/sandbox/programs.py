@@ -130,12 +130,6 @@ def unshare(*, rootless: bool) -> list[str]:
     return ["unshare", *(_AS_ROOT if rootless else ()), *kinds, "--fork", "--kill-child"]
 
 
-def nsenter_options(target: Process, *, rootless: bool) -> list[str]:
-    """Return nsenter's options for entering the sandbox, except for its pid namespace."""
-    user = ["--user", "--preserve-credentials"] if rootless else []
-    return ["--target", str(target.pid), *user, "--mount", "--net", "--uts", "--"]
-
-
 def client_program(python: Path, program: str, enter: Sequence[str], target: Process, slurm_conf: Path) -> str:
     """Return the text of a client program for use outside, which runs the real program inside the sandbox.
 

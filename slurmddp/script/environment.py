@@ -154,19 +154,15 @@ def _write(environment: Environment, file: IO[bytes]) -> int:
         member.size = len(note)
         tar.addfile(member, io.BytesIO(note))
         for place, path in environment.entries():
-            _add(tar, environment, place, path)
+            member = tar.gettarinfo(path, place)
+            if member.issym():
+                member.linkname = environment.link_target(path, place)
+            member.mode |= stat.S_IRWXU if member.isdir() else stat.S_IRUSR | stat.S_IWUSR  # the copy can be removed
+            with path.open("rb") if member.isreg() else nullcontext() as content:
+                tar.addfile(member, content)
     file.flush()
     os.fsync(file.fileno())
     return summed.checksum
-
-
-def _add(tar: tarfile.TarFile, environment: Environment, place: str, path: Path) -> None:
-    member = tar.gettarinfo(path, place)
-    if member.issym():
-        member.linkname = environment.link_target(path, place)
-    member.mode |= stat.S_IRWXU if member.isdir() else stat.S_IRUSR | stat.S_IWUSR  # the copy can be removed
-    with path.open("rb") if member.isreg() else nullcontext() as content:
-        tar.addfile(member, content)
 
 
 def _ask_python(spec: JobSpec) -> tuple[str, str]:

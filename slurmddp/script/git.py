@@ -12,7 +12,7 @@ _LIST_TIMEOUT_S: Final = 60.0
 
 def read_commit(folder: Path) -> tuple[str | None, bool | None]:
     """Return the commit of a folder and whether tracked files differ from it; None when unknown."""
-    head = _line(_run_git(folder, "rev-parse", "HEAD")[0])
+    head = _run_git(folder, "rev-parse", "HEAD")[0]
     changes = _run_git(folder, "status", "--porcelain", "--untracked-files=no")[0] if head else None
     return head, None if changes is None else bool(changes)
 
@@ -25,8 +25,7 @@ def find_work_tree(folder: Path) -> Path | None:
     said, words = _run_git(folder, "rev-parse", "--show-toplevel")
     if said is None and (repository := _repository(folder)):
         raise UsageError(f"--snapshot: git cannot read {repository}: {words}")
-    top = _line(said)
-    return Path(top) if top else None
+    return Path(said) if said else None
 
 
 def list_files(folder: Path) -> list[str] | None:
@@ -35,7 +34,7 @@ def list_files(folder: Path) -> list[str] | None:
     Deleted files that are still tracked are included. None when git fails.
     """
     words = ("ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    listed = _line(_run_git(folder, *words, timeout_s=_LIST_TIMEOUT_S)[0])
+    listed = _run_git(folder, *words, timeout_s=_LIST_TIMEOUT_S)[0]
     return None if listed is None else [path for path in listed.split("\0") if path]
 
 
@@ -50,12 +49,8 @@ def _repository(folder: Path) -> Path | None:
     return None
 
 
-def _line(said: bytes | None) -> str | None:
-    return said.decode("utf-8", "surrogateescape").rstrip("\n") if said is not None else None
-
-
-def _run_git(folder: Path, *words: str, timeout_s: float = _TIMEOUT_S) -> tuple[bytes | None, str]:
-    """Return git's standard output, None when it fails, and its standard error in one line."""
+def _run_git(folder: Path, *words: str, timeout_s: float = _TIMEOUT_S) -> tuple[str | None, str]:
+    """Return git's standard output without the last line end, None when it fails, and its standard error in a line."""
     try:
         done = subprocess.run(  # noqa: PLW1510 the status is checked below
             ["git", "-C", str(folder), *words], capture_output=True, timeout=timeout_s
@@ -63,4 +58,4 @@ def _run_git(folder: Path, *words: str, timeout_s: float = _TIMEOUT_S) -> tuple[
     except (OSError, subprocess.TimeoutExpired) as error:
         return None, str(error)
     said = " ".join(done.stderr.decode("utf-8", "replace").split())
-    return done.stdout if done.returncode == 0 else None, said
+    return done.stdout.decode("utf-8", "surrogateescape").rstrip("\n") if done.returncode == 0 else None, said

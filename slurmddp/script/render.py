@@ -7,6 +7,7 @@ A template can write a user's value only through a filter of `slurmddp.script.qu
 """
 
 import contextlib
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -291,11 +292,14 @@ def _container_context(spec: JobSpec, image: str) -> dict[str, Any]:
 
     Raises UsageError for folders that cannot be mounted.
     """
-    container.check_mountable(str(Path.cwd()), "the working directory")
-    container.check_mountable(str(RunDir.named(spec.runs_dir, spec.job_name).path), "the run's folder")
-    container.check_mountable(str(_PACKAGE), "slurmddp itself")
+    run = RunDir.named(spec.runs_dir, spec.job_name).path
+    for what, path in (("the working directory", Path.cwd()), ("the run's folder", run), ("slurmddp itself", _PACKAGE)):
+        if re.search("[:,]", str(path)):  # they separate the parts of a mount
+            given = f"--container: {what} {quote_value(str(path))}"
+            raise UsageError(f"{given} has : or , in its path, which no mount can have; use another folder")
     return {
-        "image": container.image_word(image),
+        # `./` marks a file for pyxis, to which a bare name is in a registry
+        "image": f"./{image}" if container.is_path(image) and "/" not in image else image,
         "mounts": [f"{_PACKAGE}:{container.PACKAGE}/slurmddp:ro", *map(container.complete_mount, spec.container_mount)],
         "package_path": container.PACKAGE,
     }

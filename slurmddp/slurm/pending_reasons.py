@@ -32,7 +32,7 @@ def explain(reason: str, job_id: str = JOB_ID) -> Explanation:
     text = reason.strip("() ").replace("_", " ")
     name = text.partition(",")[0].strip()
     known = (
-        _explain_sentence(text)
+        next((known for start, known in _SENTENCES.items() if text.lower().startswith(start)), None)
         or _REASONS.get(name.lower())
         or _explain_limit(name)
         or Explanation(reason="", meaning=text)
@@ -50,11 +50,6 @@ def never_starts(reason: str) -> bool:
     """Return whether a job that waits for this reason only waits until it is cancelled or changed; not one on hold."""
     why = explain(reason)
     return why.by_itself == "no" and "scontrol release" not in why.advice
-
-
-def _explain_sentence(text: str) -> Explanation | None:
-    """Explain a reason that is a sentence, which names or numbers may follow."""
-    return next((known for start, known in _SENTENCES.items() if text.lower().startswith(start)), None)
 
 
 def _explain_limit(name: str) -> Explanation | None:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import takewhile
-from pathlib import Path
 from typing import Final
 
 from slurmddp.errors import ClusterError
@@ -56,15 +55,6 @@ def show(job_id: str, environ: Environ) -> list[JobInfo]:
     return parse_show(_ask_about_jobs(commands.show("job", job_id), f"scontrol show job {job_id}", environ).stdout)
 
 
-def output_file(job_id: str, environ: Environ) -> Path | None:
-    """Return the file of a job's standard output, by the controller; None when it does not know the job.
-
-    Raises ClusterError when it does not answer.
-    """
-    found = [job.output for job in show(job_id, environ) if job.output.startswith("/")]
-    return Path(found[0]) if found else None
-
-
 def _ask_about_jobs(command: Sequence[str], what: str, environ: Environ) -> Answer:
     """Return an answer, which may be that there is no such job. Raises ClusterError without one."""
     answer = client.ask(command, environ)
@@ -76,7 +66,7 @@ def _ask_about_jobs(command: Sequence[str], what: str, environ: Environ) -> Answ
 
 def queue(job_ids: Sequence[str], environ: Environ, *, timeout_s: float) -> Listing:
     """Return these jobs from squeue, with ended ones; for many, all jobs of the user."""
-    return _list(commands.list_jobs(job_ids), _parse_rows(parse_queue), environ, timeout_s)
+    return _list(commands.list_jobs(job_ids), lambda said: Listing(tuple(parse_queue(said))), environ, timeout_s)
 
 
 def accounting(job_ids: Sequence[str], since: datetime | None, environ: Environ, *, timeout_s: float) -> Listing:
@@ -94,11 +84,7 @@ def last_run(job_id: str, environ: Environ, *, timeout_s: float) -> Listing:
 
 def controller(job_id: str, environ: Environ, *, timeout_s: float) -> Listing:
     """Return one job, or all tasks of an array, from the controller."""
-    return _list(commands.show("job", job_id), _parse_rows(parse_show), environ, timeout_s)
-
-
-def _parse_rows(parse: Callable[[str], list[JobInfo]]) -> Callable[[str], Listing]:
-    return lambda said: Listing(tuple(parse(said)))
+    return _list(commands.show("job", job_id), lambda said: Listing(tuple(parse_show(said))), environ, timeout_s)
 
 
 def add_exit_status(job: JobInfo, environ: Environ, *, timeout_s: float) -> JobInfo:

@@ -15,11 +15,6 @@ class State(NamedTuple):
     holds_nodes: bool = False
     """Whether the job has its nodes and keeps them."""
 
-    @property
-    def phase(self) -> Phase:
-        """Where in its life the job is."""
-        return self.kind.phase
-
 
 _RELEASE: Final = "`scontrol release {job}` lets it go on"
 
@@ -85,7 +80,7 @@ def outcome_of(state: str) -> Outcome:
 
 def phase_of(state: str) -> Phase:
     """Return the phase that a state belongs to."""
-    return find_state(state).phase
+    return find_state(state).kind.phase
 
 
 def meaning_of(state: str, job_id: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from slurmddp.cluster import Cluster
+from slurmddp.cluster.partitions import Cluster
 from slurmddp.cluster.request import Request
 from slurmddp.config.job_array import Array, Task, folder_name
 from slurmddp.config.job_files import read_job_file

@@ -9,8 +9,8 @@ import pytest
 from command_line import typed
 
 from slurmddp.cli.cluster import format_cluster
-from slurmddp.cluster import Cluster, Nodes, Partition, Qos
 from slurmddp.cluster.inspect import query_cluster
+from slurmddp.cluster.partitions import Cluster, Nodes, Partition, Qos
 from slurmddp.text import format_duration
 
 

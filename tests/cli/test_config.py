@@ -1,5 +1,6 @@
 """`slurmddp config` and `slurmddp init`: their output and the files they write."""
 
+import ast
 import json
 import resource
 import signal
@@ -11,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from slurmddp.cli import run_command_line
+from slurmddp.cli.init import EXAMPLES
 from slurmddp.cluster import inspect
-from slurmddp.config.examples import example_names, read_example
 from slurmddp.errors import ClusterError
 
 
@@ -164,7 +165,7 @@ NAME_ANOTHER = (
         ("no/exp", "", "there is no folder 'no'; make it first"),
         ("a\x07b", "", r"'a\x07b.toml' contains a character that cannot be printed; give another name"),
         ("--example lightning", "", "--example: unknown example 'lightning'; did you mean lightning_fit?"),
-        ("--example x", "", f"--example: unknown example 'x'; allowed are {', '.join(example_names())}"),
+        ("--example x", "", f"--example: unknown example 'x'; allowed are {', '.join(EXAMPLES)}"),
     ],
 )
 def test_init_refuses_what_it_cannot_write_and_overwrites_nothing(typed, words, there, said):
@@ -198,7 +199,7 @@ def test_init_writes_an_example_and_the_job_file_that_names_it(typed, words, ste
     status, out, err = typed("init", "--example", "steps", *words)
     assert (status, out) == (0, f"{stem}.toml\n")
     assert f"the script is {stem}.py; edit both files if needed; then type: slurmddp render {stem}.toml, " in err
-    assert Path(f"{stem}.py").read_text() == read_example("steps").replace("steps.py", f"{Path(stem).name}.py")
+    assert Path(f"{stem}.py").read_text() == EXAMPLES["steps"].read_text().replace("steps.py", f"{Path(stem).name}.py")
     table = tomllib.loads(Path(f"{stem}.toml").read_text())
     assert ("name" in table, table["command"]) == (False, [f"{Path(stem).name}.py"])
     assert typed("render", f"{stem}.toml")[0] == 0
@@ -251,3 +252,13 @@ def test_init_for_the_cluster_is_accepted_by_it(slurm_env, tmp_path):
     assert "cpus-per-task" in report["computed"]
     assert report["values"]["cpus-per-task"]["value"] == 2
     assert "# cpus-per-task = 2 " in (tmp_path / "exp.toml").read_text()
+
+
+@pytest.mark.parametrize("example", EXAMPLES.values(), ids=EXAMPLES)
+def test_an_example_is_short_and_its_docstring_says_how_it_is_run_and_what_a_preemption_does(example):
+    text = example.read_text()
+    opening = ast.get_docstring(ast.parse(text))
+    assert 40 <= text.count("\n") <= 90
+    assert f"slurmddp submit --nodes 2 --gpus-per-node 8 {example.name} " in opening
+    assert f"slurmddp run --ntasks-per-node 2 {example.name} " in opening
+    assert "At a preemption " in opening

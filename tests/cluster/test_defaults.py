@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from slurmddp.cluster import Cluster, Nodes, Partition
 from slurmddp.cluster.defaults import fill_open_values
+from slurmddp.cluster.partitions import Cluster, Nodes, Partition
 from slurmddp.config.resolve import resolve
 from slurmddp.slurm.values import parse_duration, slurm_time
 

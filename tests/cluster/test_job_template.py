@@ -5,7 +5,8 @@ import tomllib
 
 import pytest
 
-from slurmddp.cluster import Cluster, Nodes, Partition, job_template
+from slurmddp.cluster import job_template
+from slurmddp.cluster.partitions import Cluster, Nodes, Partition
 from slurmddp.config import resolve
 
 GPUS = Nodes(names="g[1-4]", count=4, state="idle", cpus=40, memory_mb=250000, gpus=8)

@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from slurmddp.cluster import Cluster, Nodes, Partition
 from slurmddp.cluster.limits import find_problems, waits_for_nodes
+from slurmddp.cluster.partitions import Cluster, Nodes, Partition
 from slurmddp.config.job_spec import JobSpec
 
 GPU = Nodes(

@@ -2,27 +2,20 @@
 
 import pytest
 
-from slurmddp.cluster import Cluster, Nodes, Partition
+from slurmddp.cluster.partitions import Cluster, Nodes, Partition
 
 
 def nodes(state="idle", **more):
     return Nodes(names="n1", count=1, state=state, cpus=1, memory_mb=1, **more)
 
 
-@pytest.mark.parametrize(
-    ("state", "usable"),
-    [
-        *(
-            (state, True)
-            for state in ("idle", "mixed", "allocated", "completing", "planned", "reserved", "powered_down")
-        ),
-        *(
-            (state, False)
-            for state in ("down", "drained", "draining", "fail", "failing", "future", "inval", "no_respond")
-        ),
-    ],
-)
-def test_nodes_are_usable_when_jobs_can_get_them_now_or_later(state, usable):
+USABLE = ["idle", "mixed", "allocated", "completing", "planned", "reserved", "powered_down"]
+UNUSABLE = ["down", "drained", "draining", "fail", "failing", "future", "inval", "no_respond"]
+
+
+@pytest.mark.parametrize("state", [*USABLE, *UNUSABLE])
+def test_nodes_are_usable_when_jobs_can_get_them_now_or_later(state):
+    usable = state in USABLE
     assert nodes(state).usable is usable
     partition = Partition(name="p", nodes=(nodes(state), nodes("idle")))
     assert len(partition.usable) == 1 + usable and partition.node_count == 2

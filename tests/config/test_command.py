@@ -74,7 +74,7 @@ def test_a_python_that_is_named_by_its_path_is_the_one_that_is_meant(typed, pyth
 
 
 @pytest.mark.parametrize(
-    ("typed", "kind", "script", "name"),
+    ("typed", "kind", "path", "name"),
     [
         ("", "worker", None, ""),
         ("--task mnist", "worker", None, ""),
@@ -82,31 +82,16 @@ def test_a_python_that_is_named_by_its_path_is_the_one_that_is_meant(typed, pyth
         ("-m pkg.train x", "module", None, "train"),
         ("accelerate launch --mixed_precision bf16 a/fine.py b.py", "script", "a/fine.py", "fine"),
         ("accelerate launch --module pkg.train b.py", "module", None, "train"),
-        ("--no-python bin/fit x.py", "executable", None, "fit"),
+        ("--no-python bin/fit x.py", "executable", "bin/fit", "fit"),
         ("--no-python python -u -m", "executable", None, "python"),
         ("--no-python uv run train.py", "executable", None, "uv"),
     ],
 )
-def test_the_kind_of_a_command_says_what_its_script_and_its_name_are(typed, kind, script, name):
+def test_the_kind_of_a_command_says_what_its_file_and_its_name_are(typed, kind, path, name):
     command = parse_worker_words(tuple(typed.split()))
-    assert (command.kind, command.script) == (kind, script)
-    assert kind == "worker" or command.name == name
-
-
-@pytest.mark.parametrize(
-    ("typed", "path"),
-    [
-        ("a.py", "a.py"),
-        ("accelerate launch a.py", "a.py"),
-        ("-m a", None),
-        ("--no-python ./a", "./a"),
-        ("--no-python a", None),
-        ("", None),
-    ],
-)
-def test_the_path_of_a_file_is_known(typed, path):
-    command = parse_worker_words(tuple(typed.split()))
+    assert (command.kind, command.script) == (kind, path if kind == "script" else None)
     assert (None if command.path_place is None else command.words[command.path_place]) == path
+    assert kind == "worker" or command.name == name
 
 
 @pytest.mark.parametrize(

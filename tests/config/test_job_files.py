@@ -76,13 +76,6 @@ def test_outside_of_a_repository_home_is_the_last_place(home):
     assert paths(find_configuration(home / "home" / "work")) == [own]
 
 
-def test_the_project_comes_before_the_user(home):
-    user = write(home / "config" / "slurmddp" / "config.toml", "nodes = 2")
-    assert job_files.user_file() == user
-    project = write(home / "repository" / "slurmddp.toml", "nodes = 2")
-    assert paths(find_configuration(home / "repository")) == [project, user]
-
-
 def test_of_two_project_files_in_one_folder_ours_counts_and_the_other_is_named(home):
     own = write(home / "repository" / "slurmddp.toml", "nodes = 2")
     shared = write(home / "repository" / "pyproject.toml", "[tool.slurmddp]\nnodes = 3")

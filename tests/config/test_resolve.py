@@ -58,17 +58,6 @@ def test_without_a_job_file_the_program_names_the_job():
     assert resolve(words=["--task", "linear"]).spec.job_name == "linear"
 
 
-def test_the_workers_words_beat_its_table(tmp_path):
-    path = file(tmp_path, '[worker]\ntask = "linear"\nepochs = 3\nlr = 1\n')
-    worker = resolve(job_file=path, words=["--epochs", "5"]).spec.worker
-    assert (worker.task, worker.epochs, worker.lr) == ("linear", 5, 1.0)
-
-
-def test_a_command_beats_the_files(tmp_path):
-    path = file(tmp_path, 'command = ["python", "train.py", "--lr", "1"]')
-    assert resolve(job_file=path, words=["other.py"]).spec.command == ("other.py",)
-
-
 def test_every_path_in_a_file_is_relative_to_it_and_a_name_is_none(tmp_path, monkeypatch):
     (tmp_path / "sub").mkdir()
     monkeypatch.setenv("HOME", "/home/me")
@@ -102,7 +91,8 @@ def test_a_launcher_that_begins_the_command_of_a_file_says_the_nodes(tmp_path):
     resolved = resolve(job_file=file(tmp_path / "sub", text))
     assert (resolved.spec.command, resolved.spec.nodes) == ((str(tmp_path / "sub/train.py"),), 2)
     assert (resolved.origins["nodes"], resolved.launch.ranks_per_node) == ("the options of torchrun", 4)
-    assert resolve(job_file=tmp_path / "sub" / "exp.toml", words=["other.py"]).spec.nodes == 1
+    spec = resolve(job_file=tmp_path / "sub" / "exp.toml", words=["other.py"]).spec
+    assert (spec.nodes, spec.command) == (1, ("other.py",))
     with pytest.raises(UsageError, match="key nodes 3, but torchrun asks for 2 nodes; give one of them"):
         resolve(job_file=file(tmp_path / "sub", f"nodes = 3\n{text}"))
 
@@ -122,7 +112,6 @@ def test_an_executable_of_a_file_is_a_path_only_with_a_slash(tmp_path):
         ('script = "x.py"', "unknown key 'script'; allowed are nodes"),
         ('nodes = "two"', "key nodes: 'two' is not a whole number, 1 or more"),
         ("nodes = 0", "key nodes: 0 is not"),
-        ("nodes = true", "key nodes: true is not"),
         ("nodes = 1.5", "key nodes: 1.5 is not"),
         ("requeue = 1", "key requeue: 1 is not true or false"),
         ('launcher = "mpi"', "key launcher: 'mpi' is not one of srun, fork"),

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from slurmddp.diagnose import diagnose
 from slurmddp.diagnose import diagnosis as diagnosing
+from slurmddp.diagnose.diagnosis import diagnose
 from slurmddp.errors import ClusterError
 from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from slurmddp import cli
-from slurmddp.diagnose import compare_with_others, find_failures, format_failures
 from slurmddp.diagnose.diagnosis import diagnose_attempt
+from slurmddp.diagnose.failures import compare_with_others, find_failures, format_failures
 from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.job_info import JobInfo

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from polling import until
 
-from slurmddp.diagnose import diagnose
+from slurmddp.diagnose.diagnosis import diagnose
 from slurmddp.runs.layout import RunDir
 
 PROGRAM = Path(__file__).parent / "programs" / "failing.py"

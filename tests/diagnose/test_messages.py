@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slurmddp.diagnose.evidence import read_log_evidence
-from slurmddp.diagnose.formatting import SHOWN_CHARS, format_diagnosis
+from slurmddp.diagnose.rule_types import SHOWN_CHARS, format_diagnosis
 
 from .test_output_files import judge
 from .test_rules import HEALTHY

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp.diagnose import diagnose_output
+from slurmddp.diagnose.output_files import diagnose_output
 
 MET = tomllib.loads((Path(__file__).parent / "fixtures" / "met.toml").read_text())["log"]
 OOM = """\
@@ -287,25 +287,21 @@ TORCHRUN = "Root Cause (first observed failure):\n[0]:\n  rank      : 0 (local_r
         (IGNORED_TWICE, "exception", "closed"),
         (
             f'{STEPS}    train()\n  File "/a/t.py", line 9, in train\n    x = y\n      ^^^\nValueError: 3\n',
-            "exception",
-            "",
+            *("exception", ""),
         ),
         (
             STEPS
             + '  File "t.py", line 2\n    o="x"\n    ^\n^\nSyntaxErrorSyntaxError: : invalid syntaxinvalid syntax\n',
-            "exception",
-            "",
+            *("exception", ""),
         ),
         (
             f"{STEPS}torch.multiprocessing.spawn.ProcessExitedException: process 3 terminated with signal SIGKILL\n",
-            "rank-killed",
-            "rank 3",
+            *("rank-killed", "rank 3"),
         ),
         (f"{STEPS}run.sh: line 27: cd: /home/me/x: No such file or directory\n", "file-missing", ""),
         (
             f"{STEPS}slurmstepd: error: pyxis:     [INFO] Creating squashfs filesystem...\n{OOM_KILL}",
-            "out-of-memory",
-            "",
+            *("out-of-memory", ""),
         ),
         (f"{STEPS}KeyError: 'RANK'\n", "rank-unset", ""),
         (f"{STEPS}Traceback (most recent call last):\n  File 'a'\nKeyError: 'RANK'\n", "rank-unset", ""),
@@ -316,13 +312,11 @@ TORCHRUN = "Root Cause (first observed failure):\n[0]:\n  rank      : 0 (local_r
                 f"{BAR}[E x.cpp:1] Rank 3 successfully reached monitoredBarrier, but received errors while waiting for "
                 "send/recv from rank 0. Please"
             ),
-            "collective-timeout",
-            "rank 0",
+            *("collective-timeout", "rank 0"),
         ),
         (
             "RuntimeErrorx = y  # forward\n: \nExpected to have finished reduction in the prior iteration before\n",
-            "unused-parameters",
-            "",
+            *("unused-parameters", ""),
         ),
         (f"mine.QueueClosed: 3\nTypeError: no str\n{FRAMES}", "exception", "TypeError: no str"),
         (f"TypeError: no str\nTypeError: no str\nloading\n{TORCHRUN}", "exception", "TypeError: no str"),
@@ -331,40 +325,32 @@ TORCHRUN = "Root Cause (first observed failure):\n[0]:\n  rank      : 0 (local_r
                 "FileExistsError: [Errno 17] File exists:\n'/data/S043'\n\nsrun: error: n1: task 3: Exited with exit "
                 "code 1\n"
             ),
-            "exception",
-            "'/data/S043'",
+            *("exception", "'/data/S043'"),
         ),
         (
             (
                 f"{FRAMES}torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:\nImportError: "
-                "cannot import name "
-                "'k' from 'triton.x' (/a)\n"
+                "cannot import name 'k' from 'triton.x' (/a)\n"
             ),
-            "compile-failed",
-            "triton.x has no k",
+            *("compile-failed", "triton.x has no k"),
         ),
         (
             f"{CONDA}{BAR}slurmstepd: error: *** JOB 3 ON n1 CANCELLED AT 2026-01-05T10:00:00 DUE TO TIME LIMIT ***\n",
-            "time-limit",
-            "",
+            *("time-limit", ""),
         ),
         (
             (
                 "sbatch: unrecognized option '--x'\nsbatch: error: Batch job submission failed: Unable to contact "
-                "slurm "
-                "controller (connect failure)\n"
+                "slurm controller (connect failure)\n"
             ),
-            "controller-silent",
-            "",
+            *("controller-silent", ""),
         ),
         (
             (
                 "slurmstepd: error: pyxis: container start failed with error code: 1\nslurmstepd: error: pyxis:   "
-                "  [ERROR] "
-                "Command not found: nvidia-container-cli, see\n"
+                "  [ERROR] Command not found: nvidia-container-cli, see\n"
             ),
-            "container-failed",
-            "nvidia-container-cli",
+            *("container-failed", "nvidia-container-cli"),
         ),
         ("step 1\nFATAL: the parameter server has gone away\n", "last-words", "gone away"),
         ("step 1 loss: nan\nstep 2 loss: nan\n", "not-finite", "nan"),

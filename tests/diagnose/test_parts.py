@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp.diagnose import Diagnosis, Line, format_diagnosis
 from slurmddp.diagnose import flight_recorder as flights
 from slurmddp.diagnose.diagnosis import query_job
 from slurmddp.diagnose.flight_recorder import find_divergence, find_lagging_rank, load_dumps
 from slurmddp.diagnose.log_reader import LogLine, make_evidence, read_lines
 from slurmddp.diagnose.prefixes import strip_prefixes
 from slurmddp.diagnose.rank_exits import parse_rank_exits
+from slurmddp.diagnose.rule_types import Diagnosis, Line, format_diagnosis
 from slurmddp.diagnose.tracebacks import find_fatal_tracebacks, find_tracebacks
 from slurmddp.errors import ClusterError
 from slurmddp.slurm import client, queries
@@ -211,13 +211,9 @@ def test_ranks_in_different_collectives_are_named_by_the_odd_one():
     assert (find_divergence(ranks).rank, find_divergence(ranks).differs) == (2, True)
 
 
-TIMED_OUT = (
-    "[{group}Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={number}, OpType=ALLREDUCE"
-)
-
-
 def timed_out(rank, number, group=""):
-    return TIMED_OUT.format(group=group, rank=rank, number=number)
+    said = "Watchdog caught collective operation timeout: WorkNCCL"
+    return f"[{group}Rank {rank}] {said}(SeqNum={number}, OpType=ALLREDUCE"
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp.diagnose import diagnose, diagnosis, format_diagnosis
+from slurmddp.diagnose import diagnosis
+from slurmddp.diagnose.diagnosis import diagnose
 from slurmddp.diagnose.evidence import read_log_evidence
+from slurmddp.diagnose.rule_types import format_diagnosis
 from slurmddp.diagnose.rules import find_rule, load_rules
 from slurmddp.diagnose.verdict import judge
 from slurmddp.slurm import queries

@@ -44,7 +44,7 @@ def test_the_causes_are_in_good_order():
 
 def test_every_state_in_which_a_job_has_failed_is_told_of_or_left_to_its_files():
     told = {rule.state.partition(" ")[0] for rule in RULES if rule.state}
-    failed = {state for state, known in STATES.items() if known.phase in ("failed", "cancelled")}
+    failed = {state for state, known in STATES.items() if known.kind.phase in ("failed", "cancelled")}
     assert failed - told == set()
     assert find_state_rule("FAILED", "1:0") is None
     resumable = [rule for rule in RULES if rule.state in ("TIMEOUT", "PREEMPTED", "CANCELLED")]

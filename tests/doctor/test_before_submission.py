@@ -2,7 +2,7 @@
 
 import pytest
 
-from slurmddp.cluster import Cluster, Partition
+from slurmddp.cluster.partitions import Cluster, Partition
 from slurmddp.cluster.request import Request
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.resolve import Resolved

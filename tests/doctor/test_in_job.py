@@ -297,13 +297,6 @@ def test_a_look_that_did_not_end_says_why(tmp_path, log, reason, check, host, wh
     assert [each.check for each in read_findings(run, "17")] == ["x", "folder" if check == "folder" else "ranks"]
 
 
-def test_a_look_whose_set_up_failed_says_so(tmp_path):
-    run = RunDir(tmp_path)
-    run.logs.mkdir()
-    run.batch_record("17").write_text("1 set-up failed with status 1: module load gcc\n")
-    assert [each.what for each in read_findings(run, "17")] == ["set-up failed with status 1: module load gcc"]
-
-
 def test_a_look_takes_back_every_folder_that_it_has_made(tmp_path):
     (tmp_path / "there").mkdir()
     with in_job._temporary_folder(str(tmp_path / "there" / "a" / "b"), print) as folder:

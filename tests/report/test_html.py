@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slurmddp.diagnose import Diagnosis, Line
+from slurmddp.diagnose.rule_types import Diagnosis, Line
 from slurmddp.monitoring import status
 from slurmddp.monitoring.event_words import describe_event
 from slurmddp.report.collect import collect_report, make_json, read_spec

@@ -34,13 +34,12 @@ def meant(*words, runs_dir="jobs"):
     return [(found.run and found.run.path.name, found.jobs) for found in lookup.find(words, runs_dir)]
 
 
-def test_no_word_means_every_run():
+def test_a_name_or_its_folder_means_all_its_jobs_an_id_one_and_no_word_every_run():
     assert meant() == [("gpt", ("9",)), ("mnist", ("5", "7"))]
     assert meant(runs_dir="nothing") == []
-
-
-def test_a_name_or_its_folder_means_all_its_jobs():
     assert meant("mnist") == meant("jobs/mnist") == meant("jobs/mnist/") == [("mnist", ("5", "7"))]
+    assert meant("5", "9") == [("mnist", ("5",)), ("gpt", ("9",))]
+    assert meant("9_3") == [("gpt", ("9_3",))], "a task of an array is of its array's run"
 
 
 @pytest.mark.parametrize("content", [b"{broken\n", b"[]", b"\xff\x00"])
@@ -48,14 +47,6 @@ def test_a_run_whose_record_is_damaged_says_so(content):
     RunDir.named("jobs", "mnist").submissions.write_bytes(content)
     with pytest.raises(UsageError, match=r"^run mnist: \S+/mnist/submissions.jsonl is damaged, .* in \S+/mnist/logs$"):
         lookup.find(["mnist"], "jobs")
-
-
-def test_an_id_means_one_job():
-    assert meant("5", "9") == [("mnist", ("5",)), ("gpt", ("9",))]
-
-
-def test_a_task_of_an_array_is_of_its_array_s_run():
-    assert meant("9_3") == [("gpt", ("9_3",))]
 
 
 def test_an_id_that_slurm_gave_again_means_the_newest():

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from slurmddp.cli import group
-from slurmddp.diagnose import diagnose
+from slurmddp.diagnose.diagnosis import diagnose
 from slurmddp.outcome import Kind
 from slurmddp.report.collect import collect_report, make_json
 from slurmddp.runs.checkpoints import newest_checkpoint
@@ -117,12 +117,6 @@ def test_records_and_the_answer_of_slurm_go_together(jobs, name, job_id, state, 
     said = JobInfo(job_id=job_id, state=state, source="sacct", exit_status=exit_status)
     (job,) = read_run(RunDir(jobs / name), {job_id: said}).jobs
     assert job.outcome.kind is kind
-
-
-def test_a_job_without_events_is_known_by_its_submission(jobs):
-    (job,) = read_run(RunDir(jobs / "setup")).jobs
-    assert (job.outcome.kind, job.outcome.status) == (FAILED, 127)
-    assert job.outcome.reason == "set-up failed with status 127: module load nothing"
 
 
 def test_status_shows_each_run(command):

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -33,10 +34,6 @@ def rank(tmp_path) -> Rank:
     )
 
 
-def other(original: Rank, **changes) -> Rank:
-    return Rank(**{**{name: getattr(original, name) for name in Rank.__dataclass_fields__}, **changes})
-
-
 def test_every_record_says_when_who_and_where(rank):
     write_event(rank, Start(world_size=2, local_world_size=2, nodes=1, launcher="srun", ranks={"n1": "0-1"}))
     (record,) = read_records(rank.run_dir.events)
@@ -65,13 +62,13 @@ def test_numbers_json_has_no_word_for_become_texts(rank):
 
 def test_only_rank_zero_of_a_run_writes_events(rank):
     event = Start(world_size=2, local_world_size=2, nodes=1, launcher="srun", ranks={"n1": "0-1"})
-    write_event(other(rank, rank=1, local_rank=1), event)
-    write_event(other(rank, run_dir=None), event)
+    write_event(replace(rank, rank=1, local_rank=1), event)
+    write_event(replace(rank, run_dir=None), event)
     assert not rank.run_dir.events.exists()
 
 
 def test_a_record_is_status_who_and_reason(rank):
-    second = other(rank, rank=1, local_rank=1)
+    second = replace(rank, rank=1, local_rank=1)
     write_end(second, Verdict(77, "ValueError: é\ud800"))
     assert (
         rank.run_dir.rank_record("17", "0.0", 1).read_bytes() == f"77 rank 1 on {rank.host}: ValueError: é?\n".encode()
@@ -90,7 +87,7 @@ def test_the_error_file_has_torchs_form(rank):
 
 
 def test_a_process_by_hand_leaves_nothing(rank, tmp_path):
-    alone = other(rank, run_dir=None)
+    alone = replace(rank, run_dir=None)
     write_end(alone, Verdict(77, "x"))
     write_error(alone, ValueError())
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

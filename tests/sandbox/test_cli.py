@@ -110,10 +110,6 @@ def test_the_help_hides_former_names_and_cuts_no_sentence(cli):
         assert help_text in cli(former, "--help").out
 
 
-def test_a_bad_name_is_a_usage_error(cli):
-    assert cli("status", "--name", "../x", status=2).err.startswith("Error: --name '../x': use")
-
-
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """Look for sandboxes in an empty folder."""

@@ -54,11 +54,6 @@ def test_lines_of_the_user_replace_those_of_the_sandbox():
     assert set(conf()) > set(text) - set(lines)
 
 
-def test_an_unknown_node_is_refused_with_the_names_of_the_nodes():
-    with pytest.raises(UsageError, match="no node 'n3' in this sandbox; its nodes are n1 n2"):
-        Plan(nodes=2).address("n3")
-
-
 def test_every_node_has_its_own_address_and_name_in_the_hosts_file():
     text = configuration.hosts(Plan(nodes=3), "127.0.0.1 localhost\n10.9.9.9 n1\n")
     assert text.splitlines() == [
@@ -115,7 +110,8 @@ def test_partitions_besides_the_six_have_nodes_of_their_own():
         "NodeName=n[3-4] NodeAddr=10.77.0.[3-4] CPUs=16 RealMemory=16000 Gres=gpu:t4:1,gpu:l4:2 State=UNKNOWN",
         "PartitionName=b State=UP MaxTime=INFINITE PriorityTier=10 PreemptMode=OFF MaxNodes=1 Nodes=n5",
     } <= set(conf(**shapes))
-    assert gres(**shapes)[1:] == [
+    assert gres(**shapes) == [
+        "NodeName=n[1-2] Name=gpu File=/s/dev/nvidia[0-7]",
         "NodeName=n[3-4] Name=gpu Type=t4 File=/s/dev/nvidia0",
         "NodeName=n[3-4] Name=gpu Type=l4 File=/s/dev/nvidia[1-2]",
     ]
@@ -143,11 +139,6 @@ def test_without_common_nodes_there_are_the_given_partitions_alone_and_the_first
 def test_partitions_that_do_not_fit_together_are_refused(options, said):
     with pytest.raises(UsageError, match=said):
         Plan(**options | {"partitions": tuple(map(Shape.parse, options["partitions"]))})
-
-
-@pytest.mark.parametrize(("gpus", "files"), [(1, "nvidia0"), (8, "nvidia[0-7]")])
-def test_gres_conf_names_the_files_that_stand_for_gpus(gpus, files):
-    assert gres(gpus_per_node=gpus) == [f"NodeName=n[1-2] Name=gpu File=/s/dev/{files}"]
 
 
 def test_slurmdbd_conf_names_the_owner_and_a_database_of_its_own():

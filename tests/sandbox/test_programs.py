@@ -82,13 +82,6 @@ def test_the_version_is_what_slurmd_says(monkeypatch, tmp_path, said, version):
         programs.slurm_version()
 
 
-def test_a_client_keeps_its_own_numbering_of_processes():
-    options = programs.nsenter_options(Process(7, 9), rootless=True)
-    assert options[:2] == ["--target", "7"]
-    assert "--preserve-credentials" in options
-    assert "--pid" not in options
-
-
 def test_a_client_program_is_python_whatever_its_paths_hold():
     enter = ["/usr/bin/nsenter", "--target", "1"]
     text = programs.client_program(Path("/s/python"), "/o'p\"t/sbatch", enter, Process(1, 2), Path("/s/é\n.conf"))
@@ -120,11 +113,13 @@ def test_a_client_takes_every_signal_as_the_real_program_does(client):
     assert not ignored & (1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1))
 
 
-def test_a_client_hands_on_its_environment_and_names_its_cluster(client, tmp_path):
-    given = {"LANG": "C", "SLURM_CONF": "/another", "A.B": "1", "PATH": "/usr/bin"}
-    path = client("/usr/bin/env", Process.current())
-    shown = subprocess.run([path], env=given, capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert sorted(shown.stdout.splitlines()) == ["A.B=1", "LANG=C", "PATH=/usr/bin", "SLURM_CONF=/s.conf"]
+def test_a_client_hands_on_its_environment_also_what_a_shell_would_drop_and_names_its_cluster(client, tmp_path):
+    """Python sets LC_CTYPE in a C locale; the client program, which is Python, must not pass that on."""
+    kept = {b"LANG": b"C", b"BASH_FUNC_hello%%": b"() {  echo hi\n}", b"A.B": b"\xff", b"X": b"a\nb", b"EMPTY": b""}
+    given, command = kept | {b"SLURM_CONF": b"/another"}, [client("/usr/bin/env", Process.current()), "-0"]
+    shown = subprocess.run(command, env=given, capture_output=True, check=True, cwd=tmp_path).stdout
+    entries = dict(entry.split(b"=", 1) for entry in shown.split(b"\0") if entry)
+    assert entries == kept | {b"SLURM_CONF": b"/s.conf"}
 
 
 def test_a_client_of_a_sandbox_that_is_down_says_so(client):

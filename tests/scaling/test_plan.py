@@ -2,7 +2,7 @@
 
 import pytest
 
-from slurmddp.cluster import Cluster, Nodes, Partition
+from slurmddp.cluster.partitions import Cluster, Nodes, Partition
 from slurmddp.cluster.request import Request
 from slurmddp.config.resolve import resolve
 from slurmddp.errors import ClusterError, UsageError

@@ -273,8 +273,3 @@ def test_the_script_says_where_the_code_comes_from(repository):
     digest = snapshot.read_code(spec).digest
     assert f"export SLURMDDP_CODE=$SLURMDDP_RUN_DIR/code/{digest} SLURMDDP_CODE_ORIGIN={repository}\n" in text
     assert "-m slurmddp.worker \\\n    train.py\n" in text
-
-
-def test_a_snapshot_has_no_meaning_by_hand():
-    with pytest.raises(UsageError, match="--snapshot with --launcher manual"):
-        JobSpec(job_name="x", snapshot=True, launcher="manual")

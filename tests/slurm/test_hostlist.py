@@ -8,18 +8,6 @@ from slurmddp.slurm.hostlist import expand, format_ranges
 LISTS = ["n1", "n[1-3],m2", "n[08-11,3]", "a-[1-2]-b[7,9],c", "login,n[001]"]
 
 
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("n[1-3],m2", ["n1", "n2", "n3", "m2"]),
-        ("n[08-11,3]", ["n08", "n09", "n10", "n11", "n3"]),
-        ("a-[1-2]-b[7,9]", ["a-1-b7", "a-1-b9", "a-2-b7", "a-2-b9"]),
-    ],
-)
-def test_ranges_are_written_out_with_their_zeros(text, names):
-    assert list(expand(text)) == names
-
-
 @pytest.mark.parametrize("text", LISTS)
 def test_the_names_are_scontrols(slurm, text):
     assert list(expand(text)) == slurm("scontrol", "show", "hostnames", text).split()

@@ -6,26 +6,21 @@ from slurmddp.slurm.job_info import JobRef, is_job_id
 
 
 @pytest.mark.parametrize(
-    ("text", "array_id", "task_index", "is_task_list", "is_local"),
+    ("text", "parts"),
     [
-        ("17", "17", None, False, False),
-        ("17_3", "17", 3, False, False),
-        ("17_[4-9%2]", "17", None, True, False),
-        ("17+1", "17", None, False, False),
-        ("local-20261122-140432-99", "local-20261122-140432-99", None, False, True),
-        ("", "", None, False, False),
+        ("17", ("17", None, False, False)),
+        ("17_3", ("17", 3, False, False)),
+        ("17_[4-9%2]", ("17", None, True, False)),
+        ("17+1", ("17", None, False, False)),
+        ("local-20261122-140432-99", ("local-20261122-140432-99", None, False, True)),
+        ("", ("", None, False, False)),
     ],
 )
-def test_an_id_is_read_into_its_parts_and_written_again(text, array_id, task_index, is_task_list, is_local):
+def test_an_id_is_read_into_its_parts_and_written_again(text, parts):
     job = JobRef.parse(text)
     assert str(job) == text
-    assert (job.array_id, job.task_index, job.is_task_list, job.is_local) == (
-        array_id,
-        task_index,
-        is_task_list,
-        is_local,
-    )
-    assert job.is_task == (task_index is not None)
+    assert (job.array_id, job.task_index, job.is_task_list, job.is_local) == parts
+    assert job.is_task == (parts[1] is not None)
 
 
 @pytest.mark.parametrize(("text", "result"), [("17", True), ("17_3", True), ("17_[3]", False), ("local-1", False)])

@@ -98,12 +98,7 @@ RECORDED = (
 
 def test_what_the_controller_holds_of_jobs_is_read():
     first, second = parse_show(RECORDED)
-    assert (first.job_id, first.name, first.phase, first.reason) == (
-        "2804394",
-        "two Requeue=7",
-        "queued",
-        "Dependency",
-    )
+    assert (first.job_id, first.name, first.phase, first.reason) == ("2804394", "two Requeue=7", "queued", "Dependency")
     assert (first.requeue, first.restarts, first.excluded_nodes, first.eligible) == (True, 0, "", None)
     assert (first.partition, first.limit_s, first.node_count, first.nodes) == ("gpu", 60, 1, "")
     assert first.output == "/w/my jobs/two/logs/2804394.out"

@@ -1,12 +1,10 @@
 """Every reason for which Slurm lets a job wait is explained."""
 
 import re
-import time
 from pathlib import Path
 
 import pytest
 
-from slurmddp.slurm import queries
 from slurmddp.slurm.pending_reasons import Explanation, explain
 
 REASONS = Path(__file__).parent / "fixtures" / "reasons.txt"
@@ -40,6 +38,9 @@ def test_every_reason_of_slurm_is_explained(reason):
     ("reason", "by_itself", "meaning", "advice"),
     [
         ("PartitionConfig", "no", "no node of its partition has", "slurmddp cluster"),
+        ("PartitionNodeLimit", "no", "nodes", ""),
+        ("BeginTime", "yes", "", ""),
+        ("Dependency", "yes", "", ""),
         ("PartitionTimeLimit", "no", "above the partition's", "scontrol update JobId=17 TimeLimit="),
         ("(JobHeldUser)", "no", "held by its owner", "scontrol release 17"),
         ("launch_failed_requeued_held", "no", "a node failed to start it", "ExcNodeList"),
@@ -76,42 +77,3 @@ def test_a_reason_says_whether_it_ends_by_itself_and_what_to_type(reason, by_its
 
 def test_an_unknown_reason_falls_to_its_own_name():
     assert explain("Something_New") == Explanation(reason="Something_New", meaning="Something New")
-
-
-REAL = [
-    (("--hold",), "JobHeldUser", "no"),
-    (("-p", "short", "-t", "2:00:00"), "PartitionTimeLimit", "no"),
-    (("--begin=now+1hour",), "BeginTime", "yes"),
-]
-
-
-REAL_ON_22_05 = [
-    (("-p", "gpu", "-c", "99"), "PartitionConfig", "no"),
-    (("-p", "gpu", "-N", "9"), "PartitionNodeLimit", "no"),
-]
-"""24.11 refuses these at the submission."""
-
-
-def test_what_a_real_slurm_says_is_explained(slurm, slurm_env):
-    jobs = {}
-    is_old = slurm("sbatch", "--version").startswith("slurm-wlm 22.05")
-    for words, reason, by_itself in REAL + REAL_ON_22_05 * is_old:
-        job_id = slurm("sbatch", "--parsable", "--output=/dev/null", *words, "--wrap=true").strip()
-        jobs[job_id] = (reason, by_itself)
-    first = next(iter(jobs))
-    dependent = slurm("sbatch", "--parsable", "--output=/dev/null", f"-dafterok:{first}", "--wrap=true").strip()
-    jobs[dependent] = ("Dependency", "yes")
-    deadline = time.monotonic() + 30
-    try:
-        while (seen := reasons(jobs, slurm_env)) != {job_id: reason for job_id, (reason, _) in jobs.items()}:
-            assert time.monotonic() < deadline, seen
-            time.sleep(0.2)
-    finally:
-        slurm("scancel", *jobs)
-    assert {job_id: explain(reason).by_itself for job_id, reason in seen.items()} == {
-        job_id: by_itself for job_id, (_, by_itself) in jobs.items()
-    }
-
-
-def reasons(jobs, environ):
-    return {job.job_id: job.reason for job in queries.jobs(list(jobs), environ)}

@@ -15,7 +15,7 @@ from polling import until
 
 from slurmddp.cli import group
 from slurmddp.cli import sweep as command
-from slurmddp.cluster import Cluster
+from slurmddp.cluster.partitions import Cluster
 from slurmddp.cluster.request import Request
 from slurmddp.config.job_array import Array, Task
 from slurmddp.config.job_spec import JobSpec

@@ -25,8 +25,7 @@ from slurmddp.runs import lookup
 from slurmddp.runs.facts import read_attempt
 from slurmddp.runs.history import LogPart, read_outline
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.log_tail import READ_BYTES, GrowingFile, file_size, start_of_tail
-from slurmddp.runs.timestamps import read_timestamp
+from slurmddp.runs.log_tail import READ_BYTES, GrowingFile, file_size, read_timestamp, start_of_tail
 from slurmddp.slurm.job_info import JobRef
 
 Told = Literal["line", "before", "after", "seen", ""]
