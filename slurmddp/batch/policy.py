@@ -131,13 +131,8 @@ def decide_after_crash(
     return Restart(result)
 
 
-class Requeued(NamedTuple):
-    """An earlier requeue by the job itself."""
-
-    checkpoint: str
-    """The newest checkpoint at that time; `none` without one."""
-    alive_s: int
-    """How long the batch script had run."""
+Requeued = tuple[str, int]
+"""At a requeue by the job itself: the newest checkpoint, `none` without one, and how long the batch script had run."""
 
 
 def check_requeue(past: Sequence[Requeued], now: Requeued, *, limit: int | None) -> str:
@@ -145,9 +140,8 @@ def check_requeue(past: Sequence[Requeued], now: Requeued, *, limit: int | None)
     if limit is not None and len(past) >= limit:
         return f"It has requeued itself {count(len(past), 'time')} (--max-requeues {limit})"
     idle = 0
-    for requeued in past:
-        progressed = requeued.checkpoint != now.checkpoint or requeued.alive_s >= HEALTHY_S
-        idle = 0 if progressed else idle + 1
-    if idle >= IDLE_REQUEUES and now.alive_s < HEALTHY_S:
+    for checkpoint, alive_s in past:
+        idle = 0 if checkpoint != now[0] or alive_s >= HEALTHY_S else idle + 1
+    if idle >= IDLE_REQUEUES and now[1] < HEALTHY_S:
         return f"It has requeued itself {idle} times in a row without a new checkpoint; find out why"
     return ""

@@ -17,8 +17,7 @@ from slurmddp.runtime.exiting.classify import DONE, ENDS_BY_NOTICE, Verdict, exi
 from slurmddp.runtime.exiting.record import write_end, write_error, write_event
 from slurmddp.runtime.launch.addresses import choose_interface, resolve_head
 from slurmddp.runtime.launch.process import print_line, redirect_output
-from slurmddp.runtime.launch.rank import Rank, export, read_rank
-from slurmddp.runtime.launch.trackers import export_ids
+from slurmddp.runtime.launch.rank import Rank, export, export_ids, read_rank
 from slurmddp.runtime.rank_process import RankProcess
 from slurmddp.runtime.stopping.policy import Phase
 from slurmddp.runtime.stopping.stopping import NOTICE_LIMIT_S, SETTLE_LIMIT_S, Stopping

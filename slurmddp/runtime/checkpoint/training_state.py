@@ -11,7 +11,7 @@ and without `_orig_mod.` of torch.compile. So `torch.load(".../model.pt")` fits 
 
 import random
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from slurmddp.errors import RankError
 from slurmddp.runtime.checkpoint.ddp_buckets import Layout
-from slurmddp.runtime.checkpoint.staging import State, check_plain
+from slurmddp.runtime.checkpoint.staging import State, check_plain, leaves
 
 MODEL, STATE, RANKS = "model.pt", "state.pt", "ranks.pt"
 
@@ -122,7 +122,7 @@ class TrainingState:
         torch.set_rng_state(state["torch"])
         if self._device.type == "cuda" and "cuda" in state:
             torch.cuda.set_rng_state(state["cuda"], self._device)
-        random.setstate(_tuples(state["python"]))
+        random.setstate(state["python"])
         if "numpy" in state and "numpy" in sys.modules:
             sys.modules["numpy"].random.set_state(_numpy_state(state["numpy"]))
 
@@ -186,8 +186,9 @@ def is_divided(part: Stateful) -> bool:
     inner = part.modules() if isinstance(part, nn.Module) else ()
     if any(_is(module, "torch.distributed.fsdp", "FullyShardedDataParallel") for module in inner):
         raise RankError("a FullyShardedDataParallel cannot be saved; use torch.distributed.fsdp.fully_shard instead")
-    tensors = parameters_of(part) if isinstance(part, torch.optim.Optimizer) else _leaves(state_of(part))
-    return is_zero(part) or any(map(_is_dtensor, tensors))
+    if isinstance(part, torch.optim.Optimizer):
+        return is_zero(part) or any(map(_is_dtensor, parameters_of(part)))
+    return any(_is_dtensor(leaf) for _, leaf in leaves(state_of(part)))
 
 
 def _is_dtensor(value: Any) -> bool:
@@ -198,14 +199,6 @@ def _is(value: Any, module: str, name: str) -> bool:
     """Tell whether a value is an instance of a class, without importing the class's module."""
     loaded = sys.modules.get(module)
     return loaded is not None and isinstance(value, getattr(loaded, name))
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, dict | list | tuple):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _leaves(item)
-    else:
-        yield value
 
 
 def restore(parts: Mapping[str, Stateful], state: State) -> None:
@@ -244,10 +237,6 @@ def _numpy_state(state: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return what `_plain_state` was given."""
     kind, keys, *rest = state
     return (kind, keys.numpy().astype("uint32"), *rest)
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
 
 
 def _hooks(module: nn.Module) -> list[Any]:
