@@ -31,10 +31,8 @@ class Start:
     """Start the ranks for the first time in this allocation."""
 
 
-class Restart(NamedTuple):
-    """Start the ranks again in the same allocation."""
-
-    result: Result
+class Restart(Result):
+    """Start the ranks again in the same allocation, after this result."""
 
 
 class Requeue(NamedTuple):
@@ -45,11 +43,8 @@ class Requeue(NamedTuple):
     """Nodes to exclude from the next allocation."""
 
 
-class End(NamedTuple):
-    """End the job and release the run."""
-
-    status: int
-    reason: str
+class End(Result):
+    """End the job with this result, and release the run."""
 
 
 class Fence(NamedTuple):
@@ -105,7 +100,7 @@ def check_before_start(job: JobInfo, *, lead_s: int) -> Requeue | None:
 def decide_by_result(result: Result) -> Action | None:
     """Return the action that the result alone decides; None after a crash."""
     if result.status in (DONE, FAILED):
-        return End(result.status, result.reason)
+        return End(*result)
     if result.status == STOPPED:
         return Requeue(result.reason)
     return Fence(result.reason) if result.status == FENCED else None
@@ -128,7 +123,7 @@ def decide_after_crash(
             f"(--max-restarts {max_restarts}); the last: {result.reason}"
         )
         return End(result.status, reason)
-    return Restart(result)
+    return Restart(*result)
 
 
 Requeued = tuple[str, int]

@@ -99,7 +99,7 @@ class Supervisor:
             action = self._decide_first()
             while not isinstance(action, End | Fence):
                 if isinstance(action, Restart):
-                    self._record(events.AttemptRestart(status=action.result.status, reason=action.result.reason))
+                    self._record(events.AttemptRestart(status=action.status, reason=action.reason))
                     self.number += 1
                 action = self._requeue(action) if isinstance(action, Requeue) else self._start()
         except _FencedError as fenced:
@@ -184,7 +184,7 @@ class Supervisor:
     def _decide_after(self, result: Result) -> Action:
         """Return the action that follows from a result."""
         if self.options.single_attempt:
-            return End(result.status, result.reason)
+            return End(*result)
         if action := policy.decide_by_result(result):
             return action
         job = self._query_job()

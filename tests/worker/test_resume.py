@@ -181,18 +181,6 @@ model = nn.Linear(4, 2)
 """
 
 
-@pytest.fixture
-def script(tmp_path):
-    """Return a function that writes a program."""
-
-    def write(text: str) -> str:
-        path = tmp_path / "own.py"
-        path.write_text(HEAD + text)
-        return str(path)
-
-    return write
-
-
 ODD = """
 class Odd:
     def state_dict(self): return {"when": {"then": print}}

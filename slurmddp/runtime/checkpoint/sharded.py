@@ -37,7 +37,6 @@ METADATA = ".metadata"
 """The index for the tools of torch.distributed.checkpoint; never read here, because it is a pickle."""
 
 Report = dict[str, Any]
-_Visit = Callable[[StatePath, Tensor], Tensor]
 _Targets = Callable[[StatePath], Tensor | None]
 
 
@@ -132,7 +131,7 @@ def _name(path: StatePath) -> str:
     return ".".join(map(str, path))
 
 
-def _make_collector(tensors: dict[str, Tensor]) -> _Visit:
+def _make_collector(tensors: dict[str, Tensor]) -> Callable[[StatePath, Tensor], Tensor]:
     def visit(path: StatePath, tensor: Tensor) -> Tensor:
         name = _name(path)
         if name in tensors:

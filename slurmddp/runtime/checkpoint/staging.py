@@ -118,7 +118,7 @@ def check_plain(parts: Mapping[str, Any]) -> None:
     The error names the path of the first value that it would refuse, beginning with the part's name.
     """
     for name, state in parts.items():
-        for path, leaf in leaves(state, name) if _find_refusal(state) else ():
+        for path, leaf in _leaves(state, name) if _find_refusal(state) else ():
             if refusal := _find_refusal(leaf):
                 raise RankError(
                     f"{path} is a {type(leaf).__module__}.{type(leaf).__qualname__}, which a checkpoint cannot hold; "
@@ -140,14 +140,13 @@ def _find_refusal(value: Any) -> Exception | None:
     return None
 
 
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values and the keys in a state of dicts, lists and tuples, with their paths."""
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     if type(value) in (dict, OrderedDict):
         for key, item in value.items():
             yield f"{path}.{key}", key
-            yield from leaves(item, f"{path}.{key}")
+            yield from _leaves(item, f"{path}.{key}")
     elif type(value) in (list, tuple):
         for index, item in enumerate(value):
-            yield from leaves(item, f"{path}.{index}")
+            yield from _leaves(item, f"{path}.{index}")
     else:
         yield path, value

@@ -11,7 +11,7 @@ and without `_orig_mod.` of torch.compile. So `torch.load(".../model.pt")` fits 
 
 import random
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from slurmddp.errors import RankError
 from slurmddp.runtime.checkpoint.ddp_buckets import Layout
-from slurmddp.runtime.checkpoint.staging import State, check_plain, leaves
+from slurmddp.runtime.checkpoint.staging import State, check_plain
 
 MODEL, STATE, RANKS = "model.pt", "state.pt", "ranks.pt"
 
@@ -186,9 +186,8 @@ def is_divided(part: Stateful) -> bool:
     inner = part.modules() if isinstance(part, nn.Module) else ()
     if any(_is(module, "torch.distributed.fsdp", "FullyShardedDataParallel") for module in inner):
         raise RankError("a FullyShardedDataParallel cannot be saved; use torch.distributed.fsdp.fully_shard instead")
-    if isinstance(part, torch.optim.Optimizer):
-        return is_zero(part) or any(map(_is_dtensor, parameters_of(part)))
-    return any(_is_dtensor(leaf) for _, leaf in leaves(state_of(part)))
+    tensors = parameters_of(part) if isinstance(part, torch.optim.Optimizer) else _leaves(state_of(part))
+    return is_zero(part) or any(map(_is_dtensor, tensors))
 
 
 def _is_dtensor(value: Any) -> bool:
@@ -199,6 +198,14 @@ def _is(value: Any, module: str, name: str) -> bool:
     """Tell whether a value is an instance of a class, without importing the class's module."""
     loaded = sys.modules.get(module)
     return loaded is not None and isinstance(value, getattr(loaded, name))
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(item)
+    else:
+        yield value
 
 
 def restore(parts: Mapping[str, Stateful], state: State) -> None:

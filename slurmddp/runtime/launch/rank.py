@@ -177,7 +177,22 @@ def export(rank: Rank, environment: MutableMapping[str, str]) -> None:
     leaked = others.get(rank.launcher, f"{torchrun}|{MPI_PREFIX}")  # they could mislead the user's program
     for name in [name for name in environment if re.match(leaked, name)]:
         del environment[name]
-    environment.update(_torch_names(rank))
+    numbers = {
+        "RANK": rank.rank,
+        "LOCAL_RANK": rank.local_rank,
+        "WORLD_SIZE": rank.world_size,
+        "LOCAL_WORLD_SIZE": rank.local_world_size,
+        "GROUP_RANK": rank.node_rank,
+        "GROUP_WORLD_SIZE": rank.nodes,
+        "ROLE_RANK": rank.rank,
+        "ROLE_WORLD_SIZE": rank.world_size,
+        "MASTER_PORT": rank.master_port,
+    }
+    environment.update({name: str(number) for name, number in numbers.items()}, MASTER_ADDR=rank.master_addr)
+    if rank.launcher != "torchrun":
+        restarts = str(rank.restarts)
+        environment.update(ROLE_NAME="default", TORCHELASTIC_RUN_ID=rank.job or "none")
+        environment.update(TORCHELASTIC_RESTART_COUNT=restarts, TORCHELASTIC_MAX_RESTARTS=restarts)
     if rank.agent_in_step:
         environment.update(step_variables(rank.rank, rank.local_rank, rank.world_size, rank.local_world_size))
     if rank.run_dir and "TORCHELASTIC_ERROR_FILE" not in environment:
@@ -194,29 +209,6 @@ def step_variables(rank: int, local_rank: int, world_size: int, local_world_size
         "SLURM_STEP_NUM_TASKS": str(world_size),
         "SLURM_NTASKS_PER_NODE": str(local_world_size),
         "SLURM_STEP_TASKS_PER_NODE": f"{local_world_size}(x{world_size // local_world_size})",
-    }
-
-
-def _torch_names(rank: Rank) -> dict[str, str]:
-    numbers = {
-        "RANK": rank.rank,
-        "LOCAL_RANK": rank.local_rank,
-        "WORLD_SIZE": rank.world_size,
-        "LOCAL_WORLD_SIZE": rank.local_world_size,
-        "GROUP_RANK": rank.node_rank,
-        "GROUP_WORLD_SIZE": rank.nodes,
-        "ROLE_RANK": rank.rank,
-        "ROLE_WORLD_SIZE": rank.world_size,
-        "MASTER_PORT": rank.master_port,
-    }
-    names = {name: str(number) for name, number in numbers.items()} | {"MASTER_ADDR": rank.master_addr}
-    if rank.launcher == "torchrun":
-        return names
-    return names | {
-        "ROLE_NAME": "default",
-        "TORCHELASTIC_RUN_ID": rank.job or "none",
-        "TORCHELASTIC_RESTART_COUNT": str(rank.restarts),
-        "TORCHELASTIC_MAX_RESTARTS": str(rank.restarts),
     }
 
 
