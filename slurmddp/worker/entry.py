@@ -119,9 +119,7 @@ def _run_command(words: list[str], kind: Kind, stopping: Stopping) -> None:
             return
         sys.meta_path.insert(0, transformers.TrainerFinder())
         if tuple(words[:2]) == ACCELERATE_LAUNCH:
-            from slurmddp.worker import accelerate_launch  # noqa: PLC0415 - only this COMMAND needs it
-
-            words = accelerate_launch.prepare(words[2:], stopping.rank)
+            words = run_script.prepare_accelerate(words[2:], stopping.rank)
         run_script.run(words)
     except SystemExit as error:
         if not isinstance(error.code, int | None):
