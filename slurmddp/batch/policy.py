@@ -31,10 +31,8 @@ class Start:
     """Start the ranks for the first time in this allocation."""
 
 
-class Restart(NamedTuple):
-    """Start the ranks again in the same allocation."""
-
-    result: Result
+class Restart(Result):
+    """Start the ranks again in the same allocation, after this result."""
 
 
 class Requeue(NamedTuple):
@@ -45,11 +43,8 @@ class Requeue(NamedTuple):
     """Nodes to exclude from the next allocation."""
 
 
-class End(NamedTuple):
-    """End the job and release the run."""
-
-    status: int
-    reason: str
+class End(Result):
+    """End the job with this result, and release the run."""
 
 
 class Fence(NamedTuple):
@@ -105,7 +100,7 @@ def check_before_start(job: JobInfo, *, lead_s: int) -> Requeue | None:
 def decide_by_result(result: Result) -> Action | None:
     """Return the action that the result alone decides; None after a crash."""
     if result.status in (DONE, FAILED):
-        return End(result.status, result.reason)
+        return End(*result)
     if result.status == STOPPED:
         return Requeue(result.reason)
     return Fence(result.reason) if result.status == FENCED else None
@@ -128,16 +123,11 @@ def decide_after_crash(
             f"(--max-restarts {max_restarts}); the last: {result.reason}"
         )
         return End(result.status, reason)
-    return Restart(result)
+    return Restart(*result)
 
 
-class Requeued(NamedTuple):
-    """An earlier requeue by the job itself."""
-
-    checkpoint: str
-    """The newest checkpoint at that time; `none` without one."""
-    alive_s: int
-    """How long the batch script had run."""
+Requeued = tuple[str, int]
+"""At a requeue by the job itself: the newest checkpoint, `none` without one, and how long the batch script had run."""
 
 
 def check_requeue(past: Sequence[Requeued], now: Requeued, *, limit: int | None) -> str:
@@ -145,9 +135,8 @@ def check_requeue(past: Sequence[Requeued], now: Requeued, *, limit: int | None)
     if limit is not None and len(past) >= limit:
         return f"It has requeued itself {count(len(past), 'time')} (--max-requeues {limit})"
     idle = 0
-    for requeued in past:
-        progressed = requeued.checkpoint != now.checkpoint or requeued.alive_s >= HEALTHY_S
-        idle = 0 if progressed else idle + 1
-    if idle >= IDLE_REQUEUES and now.alive_s < HEALTHY_S:
+    for checkpoint, alive_s in past:
+        idle = 0 if checkpoint != now[0] or alive_s >= HEALTHY_S else idle + 1
+    if idle >= IDLE_REQUEUES and now[1] < HEALTHY_S:
         return f"It has requeued itself {idle} times in a row without a new checkpoint; find out why"
     return ""

@@ -162,13 +162,14 @@ def check(node: Node) -> str:
 
 def unpack(node: Node) -> str:
     """Unpack the archive unless its copy is there. Raises OSError or ValueError, and then leaves nothing."""
+    broadcast = broadcast_path(node.folder, node.job)
     with _locked(node.folder):
         try:
             if not _is_used_now(node):
-                _unpack(node)
+                _unpack(broadcast if broadcast.exists() else node.archive, node)
                 _is_used_now(node)
         finally:
-            broadcast_path(node.folder, node.job).unlink(missing_ok=True)
+            broadcast.unlink(missing_ok=True)
     return READY
 
 
@@ -181,31 +182,25 @@ def _is_used_now(node: Node) -> bool:
     return False
 
 
-def _unpack(node: Node) -> None:
+def _unpack(archive: Path, node: Node) -> None:
     part = Path(tempfile.mkdtemp(dir=node.folder, prefix=_PART))
     try:
-        broadcast = broadcast_path(node.folder, node.job)
-        _extract(broadcast if broadcast.exists() else node.archive, part, node.checksum)
-        _move(part, node.copy)
-        (part / _USERS).mkdir()
-        part.rename(node.copy)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-
-
-def _extract(archive: Path, part: Path, checksum: int) -> None:
-    with archive.open("rb") as file:
-        summed = _Summed(file)
-        try:
+        with archive.open("rb") as file:
+            summed = _Summed(file)
             with tarfile.open(fileobj=summed, mode="r|") as tar:  # type: ignore[call-overload] # it needs only read()
                 tar.extraction_filter = lambda member, _: member  # links may point to the outside, as in the original
                 tar.extractall(part)  # noqa: S202 the archive is the user's own
-        except tarfile.TarError as error:
-            raise ValueError(f"{archive} is damaged: {error}") from error
-        while summed.read(2**20):
-            pass
-    if summed.checksum != checksum:
-        raise ValueError(f"{archive} is damaged")
+            while summed.read(2**20):
+                pass
+        if summed.checksum != node.checksum:
+            raise ValueError(f"{archive} is damaged")
+        _move(part, node.copy)
+        (part / _USERS).mkdir()
+        part.rename(node.copy)
+    except tarfile.TarError as error:
+        raise ValueError(f"{archive} is damaged: {error}") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 class _Summed:

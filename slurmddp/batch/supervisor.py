@@ -52,10 +52,6 @@ class Clock(Protocol):
     def sleep(self, seconds: float, /) -> None: ...  # noqa: D102
 
 
-Launch = Callable[[Mapping[str, str]], int]
-"""Runs the ranks with an environment to their end; returns the launcher's status."""
-
-
 class _FencedError(Exception):
     """Another attempt owns the job or the run."""
 
@@ -70,7 +66,7 @@ class Supervisor:
         job: Job,
         environ: Mapping[str, str],
         slurm: Controller,
-        launch: Launch,
+        launch: Callable[[Mapping[str, str]], int],
         finish: Callable[[Mapping[str, str]], object] | None = None,
         clock: Clock = time,
         say: Callable[[str], None] = print,
@@ -78,7 +74,8 @@ class Supervisor:
     ) -> None:
         """Take the ranks' environment `environ`; `say` writes to the batch log, `log_size` returns its bytes.
 
-        `finish` runs a template's `finish` block with an environment.
+        `launch` runs the ranks with an environment to their end, and returns the launcher's status; `finish` runs a
+        template's `finish` block with one.
         """
         self.options, self.job, self.environ, self.slurm, self.launch = options, job, environ, slurm, launch
         self.finish, self.clock, self.say, self.log_size = finish, clock, say, log_size
@@ -102,7 +99,7 @@ class Supervisor:
             action = self._decide_first()
             while not isinstance(action, End | Fence):
                 if isinstance(action, Restart):
-                    self._record(events.AttemptRestart(status=action.result.status, reason=action.result.reason))
+                    self._record(events.AttemptRestart(status=action.status, reason=action.reason))
                     self.number += 1
                 action = self._requeue(action) if isinstance(action, Requeue) else self._start()
         except _FencedError as fenced:
@@ -187,7 +184,7 @@ class Supervisor:
     def _decide_after(self, result: Result) -> Action:
         """Return the action that follows from a result."""
         if self.options.single_attempt:
-            return End(result.status, result.reason)
+            return End(*result)
         if action := policy.decide_by_result(result):
             return action
         job = self._query_job()
@@ -331,15 +328,15 @@ class Supervisor:
         if job.requeue is False:
             return self._end_resumable(f"{wanted.reason}. The job may not be requeued (Requeue=0)")
         if not job.preempted:  # a preemption without a grace time is not counted either: Slurm requeues the job itself
-            now = Requeued(self._newest_checkpoint, int(self.clock.time() - self.started_at))
+            now = self._newest_checkpoint, int(self.clock.time() - self.started_at)
             past: list[Requeued] = []
             with suppress(OSError):
                 lines = [line.rsplit(maxsplit=1) for line in self._requeues.read_text().splitlines()]
-                past = [Requeued(line[0], int(line[1])) for line in lines if len(line) > 1 and line[1].isdecimal()]
+                past = [(line[0], int(line[1])) for line in lines if len(line) > 1 and line[1].isdecimal()]
             if refused := policy.check_requeue(past, now, limit=self.options.max_requeues):
                 return self._end_resumable(f"{wanted.reason}. {refused}")
             with suppress(OSError), self._requeues.open("a") as file:  # with a full disk it is not counted
-                file.write(f"{now.checkpoint} {now.alive_s}\n")
+                file.write(f"{now[0]} {now[1]}\n")
         nodes = wanted.lost_nodes
         asked = self.slurm.hostnames(job.required_nodes) if nodes and job.required_nodes else ()
         for node in {*asked}.intersection(nodes):

@@ -33,11 +33,6 @@ class RankProcess:
         """Whether `begin` was called."""
         return hasattr(self, "stopping")
 
-    def take_over(self) -> None:
-        """Take over the stop signals and the exit of this process; `slurmddp.worker` calls it first of all."""
-        self.listen()
-        self.exit.arm()
-
     def listen(self) -> None:
         """Listen to stop signals from now on, and keep them from the processes that this one starts."""
         if self.signals.are_heard:

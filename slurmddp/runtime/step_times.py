@@ -9,8 +9,8 @@ of `slurmddp.runtime.stopping.consensus`; rank 0 compares them.
 import os
 import statistics
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -35,39 +35,14 @@ BLOCKS: Final = 20
 """Number of blocks of steps; a GPU, which works asynchronously, is synchronized only between two blocks."""
 
 
-class Slow(NamedTuple):
-    """A straggler, its last backward, and the median of all ranks."""
-
-    rank: int
-    took_us: int
-    middle_us: int
-
-
-class Comparison:
-    """Counts how often each rank was slow in a row. Pure."""
-
-    def __init__(self) -> None:
-        self._in_a_row: dict[int, int] = {}
-
-    def add(self, step_us: int, backwards_us: Sequence[int]) -> list[Slow]:
-        """Return the ranks that were slow TIMES times in a row; 0 means that a rank measured nothing."""
-        if not backwards_us or not all(backwards_us):
-            return []
-        middle_us = statistics.median_low(backwards_us)
-        least_us = max(FACTOR * middle_us, middle_us + SHARE * step_us)
-        long = {rank: took_us for rank, took_us in enumerate(backwards_us) if took_us > least_us}
-        self._in_a_row = {rank: self._in_a_row.get(rank, 0) + 1 for rank in long}
-        return [Slow(rank, long[rank], middle_us) for rank, times in self._in_a_row.items() if times >= TIMES]
-
-
 class Stragglers:
     """Measures this rank's backwards; on rank 0, names the stragglers."""
 
     def __init__(self, parts: Iterable[nn.Module], who: Rank) -> None:
-        self._models = list(find_ddp_modules(parts))
+        self._models = find_ddp_modules(parts)
         self._iterations = [0] * len(self._models)
         self._who = who
-        self._comparison = Comparison()
+        self._in_a_row: dict[int, int] = {}
         self._named_at: dict[int, float] = {}
 
     def measure(self) -> int:
@@ -78,28 +53,39 @@ class Stragglers:
         is_new, self._iterations = iterations != self._iterations, iterations
         return sum(data.get("backward_compute_time", 0) // 1000 for data in timed) if is_new else 0
 
+    def find_slow(self, step_us: int, backwards_us: Sequence[int]) -> list[tuple[int, int, int]]:
+        """Return the ranks that were slow TIMES times in a row, with their last backward and the median of all.
+
+        0 means that a rank measured nothing.
+        """
+        if not backwards_us or not all(backwards_us):
+            return []
+        middle_us = statistics.median_low(backwards_us)
+        least_us = max(FACTOR * middle_us, middle_us + SHARE * step_us)
+        long = {rank: took_us for rank, took_us in enumerate(backwards_us) if took_us > least_us}
+        self._in_a_row = {rank: self._in_a_row.get(rank, 0) + 1 for rank in long}
+        return [(rank, long[rank], middle_us) for rank, times in self._in_a_row.items() if times >= TIMES]
+
     def compare(self, step_us: int, backwards_us: Sequence[int]) -> None:
         """On rank 0, name the stragglers in its output and in the run's events."""
         if not self._who.is_main:
             return
-        for slow in self._comparison.add(step_us, backwards_us):
+        for rank, took_us, middle_us in self.find_slow(step_us, backwards_us):
             now = time.monotonic()
-            if now >= self._named_at.get(slow.rank, -AGAIN_S) + AGAIN_S:
-                self._named_at[slow.rank] = now
-                host = self._who.host_of(slow.rank) or (self._who.host if self._who.nodes == 1 else "")
-                took_s, middle_s = slow.took_us / 1e6, slow.middle_us / 1e6
+            if now >= self._named_at.get(rank, -AGAIN_S) + AGAIN_S:
+                self._named_at[rank] = now
+                host = self._who.host_of(rank) or (self._who.host if self._who.nodes == 1 else "")
+                took_s, middle_s = took_us / 1e6, middle_us / 1e6
                 print_line(
-                    f"WARNING: rank {slow.rank}{f' on {host}' if host else ''} is slow: its backward takes "
+                    f"WARNING: rank {rank}{f' on {host}' if host else ''} is slow: its backward takes "
                     f"{took_s * 1e3:.1f} ms, others {middle_s * 1e3:.1f} ms, and every step waits for it"
                 )
-                event = Straggler(slow_rank=slow.rank, slow_host=host, backward_s=took_s, others_s=middle_s)
-                write_event(self._who, event)
+                write_event(self._who, Straggler(slow_rank=rank, slow_host=host, backward_s=took_s, others_s=middle_s))
 
 
-def find_ddp_modules(parts: Iterable[nn.Module]) -> Iterator[DistributedDataParallel]:
-    """Yield the DistributedDataParallel modules in some modules."""
-    for part in parts:
-        yield from (module for module in part.modules() if isinstance(module, DistributedDataParallel))
+def find_ddp_modules(parts: Iterable[nn.Module]) -> list[DistributedDataParallel]:
+    """Return the DistributedDataParallel modules in some modules."""
+    return [module for part in parts for module in part.modules() if isinstance(module, DistributedDataParallel)]
 
 
 class StepTimer:
@@ -108,7 +94,7 @@ class StepTimer:
     def __init__(self, asked: int, parts: Iterable[nn.Module], device: torch.device) -> None:
         self.asked = asked
         """Steps after which the loop ends."""
-        self._models = list(find_ddp_modules(parts))
+        self._models = find_ddp_modules(parts)
         self._device = device
         self._block = max(1, asked // BLOCKS)
         self._steps = 0

@@ -9,7 +9,8 @@ signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGUSR1, signal
 
 from slurmddp.runtime.rank_process import this_process  # noqa: E402 - the signals wait, blocked, until they are handled
 
-this_process().take_over()
+this_process().listen()
+this_process().exit.arm()
 
 import sys  # noqa: E402 - a signal during the imports must not be lost
 

@@ -17,8 +17,7 @@ from slurmddp.runtime.exiting.classify import DONE, ENDS_BY_NOTICE, Verdict, exi
 from slurmddp.runtime.exiting.record import write_end, write_error, write_event
 from slurmddp.runtime.launch.addresses import choose_interface, resolve_head
 from slurmddp.runtime.launch.process import print_line, redirect_output
-from slurmddp.runtime.launch.rank import Rank, export, read_rank
-from slurmddp.runtime.launch.trackers import export_ids
+from slurmddp.runtime.launch.rank import Rank, export, export_ids, read_rank
 from slurmddp.runtime.rank_process import RankProcess
 from slurmddp.runtime.stopping.policy import Phase
 from slurmddp.runtime.stopping.stopping import NOTICE_LIMIT_S, SETTLE_LIMIT_S, Stopping
@@ -120,9 +119,7 @@ def _run_command(words: list[str], kind: Kind, stopping: Stopping) -> None:
             return
         sys.meta_path.insert(0, transformers.TrainerFinder())
         if tuple(words[:2]) == ACCELERATE_LAUNCH:
-            from slurmddp.worker import accelerate_launch  # noqa: PLC0415 - only this COMMAND needs it
-
-            words = accelerate_launch.prepare(words[2:], stopping.rank)
+            words = run_script.prepare_accelerate(words[2:], stopping.rank)
         run_script.run(words)
     except SystemExit as error:
         if not isinstance(error.code, int | None):

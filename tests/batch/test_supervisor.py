@@ -367,21 +367,6 @@ def test_the_log_tells_people_what_the_events_tell_programs_and_each_attempt_has
     assert (case.run.path / ".gitignore").read_text() == "*\n" and not case.run.owner.exists()
 
 
-LIMITS = {
-    "without a limit": ({"limit_s": None}, None),
-    "with one": ({"limit_s": 3600, "elapsed_s": 600}, 1000 + 3000 - 120),
-}
-
-
-@pytest.mark.parametrize("name", LIMITS)
-def test_the_ranks_know_when_to_stop(case, name):
-    changes, at = LIMITS[name]
-    case.asked(**changes)
-    case.attempts = [says(DONE)]
-    assert case.supervise() == 0
-    assert case.environments[0].get(variables.STOP_AT) == (None if at is None else str(at))
-
-
 BEFORE = {
     "preempted": ({"preempted": True}, None, "preempted; no step is started"),
     "too late": ({"limit_s": 600, "elapsed_s": 500}, None, "100 s are left of the time limit; no step is started"),

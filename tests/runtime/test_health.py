@@ -14,7 +14,7 @@ from ranks import make_rank
 
 from slurmddp.runs.files import read_records
 from slurmddp.runs.layout import RunDir
-from slurmddp.runtime.health import bandwidth, check, network, preflight
+from slurmddp.runtime.health import check, network, preflight
 from slurmddp.runtime.health import facts as looking
 from slurmddp.runtime.health.check import _judge_facts
 from slurmddp.runtime.health.facts import SHM, Facts, digest, gather_facts, versions
@@ -226,7 +226,7 @@ def test_a_healthy_rank_alone_leaves_nothing(rank, capsys):
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 8])
 def test_each_node_exchanges_with_both_neighbours_and_no_node_twice_in_a_round(count):
-    rounds = bandwidth.ring_rounds(count)
+    rounds = check.ring_rounds(count)
     ring = {tuple(sorted((node, (node + 1) % count))) for node in range(count)} - {(0, 0)}
     assert sorted(link for links in rounds for link in links) == sorted(ring)
     assert all(len({node for link in links for node in link}) == 2 * len(links) for links in rounds)
@@ -234,23 +234,23 @@ def test_each_node_exchanges_with_both_neighbours_and_no_node_twice_in_a_round(c
 
 def test_a_node_with_slow_links_to_both_neighbours_is_named_among_four():
     links = [("n1", "n2", 0.1), ("n2", "n3", 0.1), ("n3", "n4", 0.01), ("n1", "n4", 0.01)]
-    found = bandwidth.judge_links(links, 10**8)
+    found = check.judge_links(links, 10**8)
     assert [(each.level, each.host) for each in found] == [("warning", "n1"), ("warning", "n2")]
 
 
 def test_a_rank_that_computes_slowly_is_named_with_its_host():
-    (found,) = bandwidth.judge_products([(0, "n1", 0.010), (1, "n1", 0.011), (2, "n2", 0.030), (3, "n2", 0.010)])
+    (found,) = check.judge_products([(0, "n1", 0.010), (1, "n1", 0.011), (2, "n2", 0.030), (3, "n2", 0.010)])
     assert (found.level, found.place) == ("warning", "rank 2 on n2")
     assert found.what == "a matrix product takes 30.00 ms, the median is 10.50 ms"
-    (well,) = bandwidth.judge_products([(0, "n1", 0.010), (1, "n1", 0.012)])
+    (well,) = check.judge_products([(0, "n1", 0.010), (1, "n1", 0.012)])
     assert well.level == "ok"
 
 
 def test_a_bad_link_is_named_by_both_hosts():
-    (found,) = bandwidth.judge_links([("n1", "n2", 0.01), ("n1", "n3", 0.1), ("n2", "n3", 0.01)], 10**8)
+    (found,) = check.judge_links([("n1", "n2", 0.01), ("n1", "n3", 0.1), ("n2", "n3", 0.01)], 10**8)
     assert (found.host, found.level) == ("n1", "warning")
     assert found.what == "exchanges 1.00 GB/s with n3, in the median 10.00"
-    (well,) = bandwidth.judge_links([("n1", "n2", 0.1)], 10**8)
+    (well,) = check.judge_links([("n1", "n2", 0.1)], 10**8)
     assert (well.level, well.what) == ("ok", "neighbouring nodes exchange 1.00 to 1.00 GB/s, each way")
 
 

@@ -10,29 +10,29 @@ from torch.nn.parallel import DistributedDataParallel
 
 from slurmddp.errors import RankError
 from slurmddp.runtime import step_times
-from slurmddp.runtime.step_times import TIMES, Comparison, Slow, StepTimer, Stragglers, timer_from_environment
+from slurmddp.runtime.step_times import TIMES, StepTimer, Stragglers, timer_from_environment
 
 CPU = torch.device("cpu")
 WHO = make_rank(0, 4, local_world_size=2, hosts=("n1", "n2"))
 
 
 def compared(*rounds, step_us=10_000):
-    comparison = Comparison()
-    return [comparison.add(step_us, backwards_us) for backwards_us in rounds]
+    stragglers = Stragglers([], WHO)
+    return [stragglers.find_slow(step_us, backwards_us) for backwards_us in rounds]
 
 
 def test_a_rank_is_named_when_its_backward_was_long_several_times_in_a_row():
     *before, named = compared(*[(1000, 51_000, 1100, 900)] * TIMES)
     assert before == [[]] * (TIMES - 1)
-    assert named == [Slow(1, 51_000, 1000)]
+    assert named == [(1, 51_000, 1000)]
 
 
 def test_of_two_ranks_the_slower_is_compared_with_the_other():
-    assert compared(*[(9000, 5000)] * TIMES)[-1] == [Slow(0, 9000, 5000)]
+    assert compared(*[(9000, 5000)] * TIMES)[-1] == [(0, 9000, 5000)]
 
 
 def test_two_slow_ranks_are_both_named():
-    assert [slow.rank for slow in compared(*[(9000, 5000, 9000, 5000)] * TIMES)[-1]] == [0, 2]
+    assert [rank for rank, _, _ in compared(*[(9000, 5000, 9000, 5000)] * TIMES)[-1]] == [0, 2]
 
 
 @pytest.mark.parametrize(

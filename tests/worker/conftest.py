@@ -198,3 +198,15 @@ def alone(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Ended
         return Ended([done.returncode], done.stdout.decode("utf-8", "surrogateescape"), done.stderr.decode(), run)
 
     return run_alone
+
+
+@pytest.fixture
+def script(request, tmp_path) -> Callable[[str], Path]:
+    """Return a function that writes a program, which begins with the HEAD of the tests' module."""
+
+    def write(text: str) -> Path:
+        path = tmp_path / "train.py"
+        path.write_text(request.module.HEAD + text)
+        return path
+
+    return write

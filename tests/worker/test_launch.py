@@ -11,18 +11,7 @@ from processes import signals
 
 PRELOADED = pytest.mark.preloaded
 """For what does not depend on how a rank comes to have torch."""
-
-
-@pytest.fixture
-def script(tmp_path):
-    """Return a function that writes a program."""
-
-    def write(text: str) -> Path:
-        path = tmp_path / "train.py"
-        path.write_text("import os, signal, sys, time\nrank = int(os.environ['RANK'])\n" + text)
-        return path
-
-    return write
+HEAD = "import os, signal, sys, time\nrank = int(os.environ['RANK'])\n"
 
 
 def is_alive(pid: int) -> bool:

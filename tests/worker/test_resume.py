@@ -181,18 +181,6 @@ model = nn.Linear(4, 2)
 """
 
 
-@pytest.fixture
-def script(tmp_path):
-    """Return a function that writes a program."""
-
-    def write(text: str) -> str:
-        path = tmp_path / "own.py"
-        path.write_text(HEAD + text)
-        return str(path)
-
-    return write
-
-
 ODD = """
 class Odd:
     def state_dict(self): return {"when": {"then": print}}
@@ -237,19 +225,6 @@ with slurmddp.init():
     assert any(ended.run.checkpoints.glob("step-000000002"))
 
 
-def test_a_checkpoint_of_another_model_is_refused(alone, script, tmp_path):
-    text = """
-with slurmddp.init():
-    model = nn.Linear(int(os.environ["SIZE"]), 2)
-    for step in slurmddp.Checkpointer(model=model, folder=os.environ["PLACE"]).steps(1): pass
-"""
-    place = str(tmp_path / "place")
-    assert alone(script(text), SIZE="4", PLACE=place).statuses == [0]
-    ended = alone(script(text), SIZE="5", PLACE=place)
-    assert ended.statuses == [77]
-    assert "the checkpoint does not fit this model: " in ended.record(0)
-
-
 def test_a_notice_after_the_loop_brings_the_program_back_to_its_end_alone(start, script):
     text = """
 with slurmddp.init() as ddp:
@@ -267,20 +242,6 @@ with slurmddp.init() as ddp:
     assert again.statuses == [0]
     assert "step 0" not in again.log(0)
     assert "after" in again.log(0)
-
-
-def test_code_after_the_loop_is_not_run_when_told_to_stop(start, script):
-    text = """
-with slurmddp.init() as ddp:
-    for step in slurmddp.Checkpointer(model=model).steps(1000): print("step", step, flush=True); time.sleep(0.05)
-    print("after", flush=True)
-"""
-    going = start("srun", 2, script(text))
-    going.until_said("step 3")
-    going.signal(signal.SIGTERM)
-    ended = going.wait()
-    assert ended.statuses == [75, 75]
-    assert "after" not in ended.log(0) + ended.log(1)
 
 
 FAILS = """
@@ -400,23 +361,6 @@ def test_a_lost_peer_is_on_record_at_once_whatever_srun_sends(start):
 def test_groups_that_the_program_destroys_do_not_spoil_the_end(start, script):
     text = "import torch.distributed as dist\nwith slurmddp.init():\n    dist.barrier(); dist.destroy_process_group()"
     assert start("srun", 2, script(text)).wait().statuses == [0, 0]
-
-
-def test_checkpoints_that_somebody_removed_are_made_anew(start, script):
-    text = """
-import shutil
-place = os.environ["SLURMDDP_RUN_DIR"] + "/checkpoints"
-with slurmddp.init():
-    run = slurmddp.Checkpointer(model=model, every_steps=1)
-    for step in run.steps(6 if os.environ["SLURMDDP_ATTEMPT"] == "0.0" else 7):
-        if step == 3: shutil.rmtree(place, ignore_errors=True)
-        time.sleep(0.1)
-"""
-    path = script(text)
-    first = start("srun", 1, path).wait()
-    again = start("srun", 1, path, run=first.run, attempt="1.0").wait()
-    assert (first.statuses, again.statuses) == ([0], [0]), again.log(0)
-    assert "resumed at step 6" in again.log(0)
 
 
 OWN_STATES = """

@@ -97,7 +97,7 @@ class ShardedSaver(Saver):
     """Writes this rank's pieces of the divided parts; on rank 0 also all other files."""
 
     def __init__(self, training: TrainingState, session: Session, store: Store) -> None:
-        from slurmddp.runtime.checkpoint.collective_save import CollectiveSave  # noqa: PLC0415 - slow, rarely needed
+        from slurmddp.runtime.checkpoint.sharded import CollectiveSave  # noqa: PLC0415 - slow, rarely needed
 
         super().__init__(training, session, store)
         group = form_control_group(session.world_size)

@@ -1,4 +1,4 @@
-"""A state that is divided among the ranks: collects each rank's pieces, indexes and loads them. Writes no files.
+"""A state that is divided among the ranks: collects each rank's pieces, writes them by all ranks, and loads them.
 
 No rank holds the whole of a model under `fully_shard`, of its optimizer, or of a ZeroRedundancyOptimizer. Each rank
 saves its pieces of the tensors. Rank 0 also saves the frame: the state with tensors on the meta device, which have only
@@ -6,12 +6,14 @@ shape and dtype. The pieces have the layout of torch.distributed.checkpoint, whi
 Its collectives are not used, because they send pickles over the network.
 """
 
+import pickle
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from torch.distributed.checkpoint.filesystem import FileSystemReader, _StorageInfo
@@ -26,13 +28,15 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor import empty as empty_dtensor
 
 from slurmddp.errors import RankError
-from slurmddp.runtime.checkpoint.staging import State, StatePath, map_tensors
+from slurmddp.runtime.checkpoint.staging import State, StatePath, broadcast, check_plain, gather, map_tensors
+from slurmddp.runtime.checkpoint.store import INDEX, Files, Store, save_bytes, save_parts, save_states
 from slurmddp.runtime.checkpoint.training_state import Stateful, is_zero, parameters_of, state_of
+from slurmddp.runtime.launch.rank import Rank
 
 METADATA = ".metadata"
 """The index for the tools of torch.distributed.checkpoint; never read here, because it is a pickle."""
 
-_Visit = Callable[[StatePath, Tensor], Tensor]
+Report = dict[str, Any]
 _Targets = Callable[[StatePath], Tensor | None]
 
 
@@ -63,19 +67,6 @@ class Share:
         return [piece.tensor for piece in self.pieces]
 
 
-class Entry(NamedTuple):
-    """Where a piece is stored."""
-
-    name: str
-    offsets: tuple[int, ...]
-    sizes: tuple[int, ...]
-    file: str
-    begin: int
-    """In the file, in bytes."""
-    length: int
-    """In bytes."""
-
-
 def collect_share(parts: Mapping[str, Stateful], *, main: bool) -> Share:
     """Return what this rank saves; on rank 0 (`main`) also what is the same on all ranks."""
     frame: State = {}
@@ -101,7 +92,10 @@ def collect_share(parts: Mapping[str, Stateful], *, main: bool) -> Share:
 
 
 def build_index(shares: Iterable[Mapping[str, Any]]) -> State:
-    """Return the index of a checkpoint from what each rank reports: its `frame`, `divided` and `entries`."""
+    """Return the index of a checkpoint from what each rank reports: its `frame`, `divided` and `entries`.
+
+    An entry of a piece has name, offsets, sizes, file, and where it begins there and how long it is, in bytes.
+    """
     first, *others = shares
     frame = dict(first["frame"])
     entries = {tuple(entry[:2]): entry for share in (first, *others) for entry in share["entries"]}
@@ -137,7 +131,7 @@ def _name(path: StatePath) -> str:
     return ".".join(map(str, path))
 
 
-def _make_collector(tensors: dict[str, Tensor]) -> _Visit:
+def _make_collector(tensors: dict[str, Tensor]) -> Callable[[StatePath, Tensor], Tensor]:
     def visit(path: StatePath, tensor: Tensor) -> Tensor:
         name = _name(path)
         if name in tensors:
@@ -204,8 +198,77 @@ def metadata_of(index: State) -> Metadata:
 
     map_tensors(index["frame"], visit)
     places = {}
-    for entry in (Entry(*entry) for entry in index["entries"]):
-        offsets = torch.Size(entry.offsets)
-        tensors[entry.name].chunks.append(ChunkStorageMetadata(offsets, torch.Size(entry.sizes)))
-        places[MetadataIndex(entry.name, offsets)] = _StorageInfo(entry.file, entry.begin, entry.length)
+    for name, begins_at, sizes, file, begin, length in index["entries"]:
+        offsets = torch.Size(begins_at)
+        tensors[name].chunks.append(ChunkStorageMetadata(offsets, torch.Size(sizes)))
+        places[MetadataIndex(name, offsets)] = _StorageInfo(file, begin, length)
     return Metadata(state_dict_metadata=dict(tensors), planner_data=paths, storage_data=places)
+
+
+class CollectiveSave:
+    """Writes one checkpoint by all ranks, in their threads; all call it together, rank 0 other methods than the others.
+
+    Rank 0 names the folder, and each rank writes its own file into it and reports; rank 0 also writes the other files.
+    The folder becomes a checkpoint when all have succeeded.
+    """
+
+    def __init__(self, parts: Mapping[str, Stateful], store: Store, who: Rank, group: dist.ProcessGroup | None) -> None:
+        """`group` is a gloo group with no other use; None when the world size is 1."""
+        self._parts, self._store, self._who = parts, store, who
+        self._group = group
+
+    def collect_share(self) -> Share:
+        """Return what this rank saves of the present state; nothing is copied or sent."""
+        return collect_share(self._parts, main=self._who.is_main)
+
+    def write_as_main(self, step: int, parts: Mapping[str, Any], share: Share, note: Mapping[str, Any]) -> None:
+        """Write a checkpoint, as rank 0; raise as `Store.write` does, also when another rank could not write."""
+        named = False
+
+        def fill(folder: Path) -> Files:
+            nonlocal named
+            named = True
+            broadcast(folder.name, self._group)
+            reports = self._gather(lambda: self._write(folder, share, parts))
+            for report in reports:  # the error of the first rank that could not write
+                if "error" in report:
+                    raise OSError(*report["error"])
+            index = build_index(reports)
+            files: Files = {name: file for report in reports for name, file in report["files"].items()}
+            files |= save_parts({INDEX: index}, folder)
+            files[METADATA] = save_bytes(pickle.dumps(metadata_of(index)), folder / METADATA)
+            return files
+
+        try:
+            self._store.write_with(step, fill, note)
+        finally:
+            if not named:
+                self.skip()
+
+    def skip(self) -> None:
+        """Tell the other ranks, as rank 0, that there is no checkpoint to write."""
+        broadcast("", self._group)
+
+    def write_as_peer(self, share: Share) -> None:
+        """Write this rank's file, as a rank other than 0, if rank 0 writes a checkpoint."""
+        name = broadcast("", self._group)
+        if name:
+            self._gather(lambda: self._write(self._store.folder / name, share, {}))
+
+    def _write(self, folder: Path, share: Share, parts: Mapping[str, Any]) -> Report:
+        check_plain(share.frame)
+        name = f"rank-{self._who.rank:05d}.distcp"
+        files = save_parts(parts, folder)
+        files[name], spans = save_states(share.tensors, folder / name)
+        places = zip(share.pieces, spans, strict=True)
+        entries = [(piece.name, piece.offsets, tuple(piece.tensor.shape), name, *span) for piece, span in places]
+        return {"files": files, "frame": share.frame, "divided": share.divided, "entries": entries}
+
+    def _gather(self, write: Callable[[], Report]) -> list[Report]:
+        """Return the reports of all ranks, on rank 0; a rank that cannot write reports its error."""
+        try:
+            report = write()
+        except OSError as error:
+            reason = f"{error.strerror} (rank {self._who.rank} on {self._who.host})"
+            report = {"error": [error.errno, reason, str(error.filename or self._store.folder)]}
+        return gather(report, self._group)

@@ -118,8 +118,7 @@ def check_plain(parts: Mapping[str, Any]) -> None:
     The error names the path of the first value that it would refuse, beginning with the part's name.
     """
     for name, state in parts.items():
-        leaves = _leaves(state, name) if _find_refusal(state) else ()
-        for path, leaf in leaves:
+        for path, leaf in _leaves(state, name) if _find_refusal(state) else ():
             if refusal := _find_refusal(leaf):
                 raise RankError(
                     f"{path} is a {type(leaf).__module__}.{type(leaf).__qualname__}, which a checkpoint cannot hold; "

@@ -122,7 +122,7 @@ class TrainingState:
         torch.set_rng_state(state["torch"])
         if self._device.type == "cuda" and "cuda" in state:
             torch.cuda.set_rng_state(state["cuda"], self._device)
-        random.setstate(_tuples(state["python"]))
+        random.setstate(state["python"])
         if "numpy" in state and "numpy" in sys.modules:
             sys.modules["numpy"].random.set_state(_numpy_state(state["numpy"]))
 
@@ -244,10 +244,6 @@ def _numpy_state(state: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return what `_plain_state` was given."""
     kind, keys, *rest = state
     return (kind, keys.numpy().astype("uint32"), *rest)
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
 
 
 def _hooks(module: nn.Module) -> list[Any]:

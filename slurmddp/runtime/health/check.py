@@ -1,22 +1,29 @@
 """The checks of `slurmddp doctor --in-job` on all nodes of a job; each finding names host and rank.
 
+It compares the facts of the ranks, checks network, folder, clocks and signals, and measures how fast each rank computes
+and how fast the nodes exchange data.
+
 python -m slurmddp.worker -m slurmddp.runtime.health.check
 """
 
 import json
 import os
 import signal
+import statistics
 import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
+from itertools import chain
 from typing import Final
 
+import torch
 import torch.distributed as dist
 
 from slurmddp.errors import ClusterError
 from slurmddp.runs.files import write_whole
 from slurmddp.runs.findings import Finding
-from slurmddp.runtime.health.bandwidth import measure
 from slurmddp.runtime.health.facts import Facts, gather_facts
 from slurmddp.runtime.health.network import StoreChannel, check_clocks, check_folder, check_ports, check_tracker
 from slurmddp.runtime.health.rules import failed_check, judge
@@ -27,6 +34,15 @@ from slurmddp.slurm import client, commands
 
 REACH_LIMIT_S: Final = 30.0
 _ASK_LIMIT_S: Final = 10.0
+SLOW_RANK: Final = 1.5
+"""A rank is slow when its matrix product takes this many times the median."""
+SLOW_LINK: Final = 2.0
+"""A link between two nodes is slow when its exchange takes this many times the median."""
+_FEWEST_LINKS: Final = 3
+"""With fewer links than this none is called slow."""
+_REPEATS: Final = 5
+_COMPUTE_S: Final = 0.5
+"""The fastest matrix product in this time counts, because others may use the machine too."""
 
 
 def main() -> None:
@@ -135,6 +151,110 @@ def _judge_signals(refusal: str, answers: list[tuple[int, str, float | None]]) -
     slowest_s = max((after_s for _, _, after_s in answers if after_s is not None), default=0.0)
     what = f"the stop signal reaches all ranks within {slowest_s:.2f} s"
     return missing or [Finding(check="notice", level="ok", what=what)]
+
+
+def measure(rank: Rank, channel: StoreChannel, device: torch.device) -> list[Finding]:
+    """Measure matrix products, the all-reduce of all ranks, and the exchange of each node with the next.
+
+    Rank 0 returns the findings. Needs the default process group.
+    """
+    channel.share("compute")
+    computed = channel.gather("computed", [rank.rank, rank.host, _time_product(device)])
+    channel.share("products")
+    if rank.world_size == 1:
+        return list(judge_products(computed))
+    elements = 2**26 if device.type == "cuda" else 2**20  # 256 MiB between GPUs, 4 MiB between CPUs
+    buffer = torch.ones(elements, device=device)
+    all_reduce_s = min(_seconds(lambda: dist.all_reduce(buffer), device) for _ in range(_REPEATS))
+    links = chain.from_iterable(channel.gather("links", _time_links(rank, buffer, device)))
+    if not rank.is_main:
+        return []
+    rate = 2 * (rank.world_size - 1) / rank.world_size * buffer.nbytes / all_reduce_s / 1e9  # as nccl-tests: busbw
+    what = f"all {rank.world_size} ranks: {buffer.nbytes >> 20} MiB in {all_reduce_s * 1000:.1f} ms, {rate:.2f} GB/s"
+    named = [(computed[first][1], computed[second][1], seconds) for first, second, seconds in links]
+    all_reduce = Finding(check="all-reduce", level="ok", what=what)
+    return [*judge_products(computed), all_reduce, *judge_links(named, buffer.nbytes)]
+
+
+def _time_product(device: torch.device) -> float:
+    """Return the seconds of one matrix product: 8192x8192 in bfloat16 on a GPU, 512x512 in float32 on a CPU."""
+    gpu = device.type == "cuda"
+    matrix = torch.ones((8192, 8192) if gpu else (512, 512), device=device, dtype=torch.bfloat16 if gpu else None)
+    began, fastest_s = time.monotonic(), float("inf")
+    while time.monotonic() - began < _COMPUTE_S:
+        fastest_s = min(fastest_s, _seconds(lambda: matrix @ matrix, device))
+    return fastest_s
+
+
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
+    """Return how long some work takes until the device has finished it."""
+    synchronize = torch.cuda.synchronize if device.type == "cuda" else torch.cpu.synchronize
+    synchronize()
+    began = time.perf_counter()
+    work()
+    synchronize()
+    return time.perf_counter() - began
+
+
+def _time_links(rank: Rank, buffer: torch.Tensor, device: torch.device) -> list[tuple[int, int, float]]:
+    """Let the first ranks of neighbouring nodes exchange a buffer; return the links that begin at this rank."""
+    measured = []
+    for links in ring_rounds(rank.nodes):
+        dist.barrier()
+        own = next((link for link in links if rank.local_rank == 0 and rank.node_rank in link), None)
+        if own:
+            first, second = (node * rank.local_world_size for node in own)
+            exchange = partial(_exchange, buffer, second if rank.rank == first else first)
+            seconds = min(_seconds(exchange, device) for _ in range(_REPEATS))
+            measured += [(first, second, seconds)] if rank.rank == first else []
+    return measured
+
+
+def _exchange(buffer: torch.Tensor, peer: int) -> None:
+    received = torch.empty_like(buffer)
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, buffer, peer), dist.P2POp(dist.irecv, received, peer)]):
+        work.wait()
+
+
+def ring_rounds(nodes: int) -> list[list[tuple[int, int]]]:
+    """Return the links of a ring of nodes, in rounds in which no node takes part twice."""
+    links = [(node, node + 1) for node in range(nodes - 1)] + [(0, nodes - 1)] * (nodes > 2)  # noqa: PLR2004 - two nodes have one link
+    even = nodes - nodes % 2
+    return [links[:even:2], links[1:even:2], links[even:]]
+
+
+def judge_products(computed: Sequence[tuple[int, str, float]]) -> Iterator[Finding]:
+    """Yield the ranks whose matrix product is slow; `computed` has rank, host, seconds."""
+    if not computed:
+        return
+    median_s = statistics.median(seconds for _, _, seconds in computed)
+    slow = [each for each in computed if each[2] > SLOW_RANK * median_s]
+    for number, host, seconds in slow:
+        what = f"a matrix product takes {seconds * 1000:.2f} ms, the median is {median_s * 1000:.2f} ms"
+        why = "all ranks wait for the slowest in every step"
+        advice = f"look for another program or a throttled GPU there, or leave the node out by --exclude {host}"
+        yield Finding(check="compute", level="warning", host=host, rank=number, what=what, why=why, advice=advice)
+    if not slow:
+        slowest_s = max(seconds for _, _, seconds in computed)
+        what = f"a matrix product takes {median_s * 1000:.2f} ms in the median, {slowest_s * 1000:.2f} ms at most"
+        yield Finding(check="compute", level="ok", what=what)
+
+
+def judge_links(links: Sequence[tuple[str, str, float]], size: int) -> Iterator[Finding]:
+    """Yield the slow links, or the bandwidth of all links if none is slow; `links` has two hosts and seconds."""
+    if not links:
+        return
+    median_s = statistics.median_low(seconds for _, _, seconds in links)
+    slow = [link for link in links if len(links) >= _FEWEST_LINKS and link[2] > SLOW_LINK * median_s]
+    for first, second, seconds in slow:
+        what = f"exchanges {size / seconds / 1e9:.2f} GB/s with {second}, in the median {size / median_s / 1e9:.2f}"
+        why = "every all-reduce is as slow as the slowest link"
+        advice = "choose the fast network by --interface, or leave the node out by --exclude"
+        yield Finding(check="links", level="warning", host=first, what=what, why=why, advice=advice)
+    if not slow:
+        rates = [size / seconds / 1e9 for _, _, seconds in links]
+        what = f"neighbouring nodes exchange {min(rates):.2f} to {max(rates):.2f} GB/s, each way"
+        yield Finding(check="links", level="ok", what=what)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ from torch._C._distributed_c10d import FileStore, HashStore, PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from slurmddp.runs.findings import Finding
-from slurmddp.runs.layout import RunDir
 from slurmddp.runtime.health.rules import judge_clocks, name_finding
 from slurmddp.runtime.launch.addresses import resolve, source_address
 from slurmddp.runtime.launch.rank import Rank
@@ -139,23 +138,22 @@ def judge_ports(tried: Sequence[Tried]) -> Iterator[Finding]:
 
 def check_folder(rank: Rank, channel: StoreChannel) -> list[Finding]:
     """Let each node write a file into the run's folder that all others read; rank 0 returns what failed."""
-    if rank.run_dir is None:
+    run, leads, written = rank.run_dir, rank.local_rank == 0, False
+    if run is None:
         return []
-    leads, own = rank.local_rank == 0, _fresh_mark(rank.run_dir, rank, rank.node_rank)
-    written = False
+
+    def mark_of(node: int) -> Path:  # no earlier check has written this one: the time until it is seen is measured
+        return run.node_mark(rank.job, rank.attempt, node).with_suffix(".seen")
+
+    own = mark_of(rank.node_rank)
     with suppress(OSError):  # why a node cannot write is among the facts
         written = leads and bool(own.write_text(rank.host))
     nodes = channel.share("write", [rank.host, rank.node_rank, written] if leads else None)
-    marks = {host: _fresh_mark(rank.run_dir, rank, node) for host, node, written in nodes if written}
+    marks = {host: mark_of(node) for host, node, written in nodes if written}
     seen = channel.gather("read", _await_marks(rank.host, marks) if leads else [])
     channel.share("folder")
     own.unlink(missing_ok=True)
     return list(judge_folder(len(nodes), list(chain.from_iterable(seen))))
-
-
-def _fresh_mark(run: RunDir, rank: Rank, node: int) -> Path:
-    """Return a file that no earlier check has written, since the time until it is seen is measured."""
-    return run.node_mark(rank.job, rank.attempt, node).with_suffix(".seen")
 
 
 def _await_marks(reader: str, marks: Mapping[str, Path]) -> list[Seen]:

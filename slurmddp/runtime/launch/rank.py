@@ -1,12 +1,17 @@
-"""Reads this process's rank from the environment, and exports torch's variables. Standard library only; no network.
+"""Reads this process's rank from the environment, and exports torch's variables and those of trackers.
+
+Standard library only; no network.
 
 Only the variables of the launcher in SLURMDDP_STARTED_BY count: two workers of torchrun inside one step both have the
 SLURM_PROCID of their agent.
 """
 
+import os
 import re
 import socket
+import sys
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -14,6 +19,7 @@ from typing import Literal
 from slurmddp import variables
 from slurmddp.errors import RankError
 from slurmddp.runs.layout import RunDir
+from slurmddp.runs.ownership import create_exclusively
 from slurmddp.slurm.job_info import JobRef
 
 Launcher = Literal["srun", "fork", "torchrun", "mpi", "single"]
@@ -171,7 +177,22 @@ def export(rank: Rank, environment: MutableMapping[str, str]) -> None:
     leaked = others.get(rank.launcher, f"{torchrun}|{MPI_PREFIX}")  # they could mislead the user's program
     for name in [name for name in environment if re.match(leaked, name)]:
         del environment[name]
-    environment.update(_torch_names(rank))
+    numbers = {
+        "RANK": rank.rank,
+        "LOCAL_RANK": rank.local_rank,
+        "WORLD_SIZE": rank.world_size,
+        "LOCAL_WORLD_SIZE": rank.local_world_size,
+        "GROUP_RANK": rank.node_rank,
+        "GROUP_WORLD_SIZE": rank.nodes,
+        "ROLE_RANK": rank.rank,
+        "ROLE_WORLD_SIZE": rank.world_size,
+        "MASTER_PORT": rank.master_port,
+    }
+    environment.update({name: str(number) for name, number in numbers.items()}, MASTER_ADDR=rank.master_addr)
+    if rank.launcher != "torchrun":
+        restarts = str(rank.restarts)
+        environment.update(ROLE_NAME="default", TORCHELASTIC_RUN_ID=rank.job or "none")
+        environment.update(TORCHELASTIC_RESTART_COUNT=restarts, TORCHELASTIC_MAX_RESTARTS=restarts)
     if rank.agent_in_step:
         environment.update(step_variables(rank.rank, rank.local_rank, rank.world_size, rank.local_world_size))
     if rank.run_dir and "TORCHELASTIC_ERROR_FILE" not in environment:
@@ -191,27 +212,39 @@ def step_variables(rank: int, local_rank: int, world_size: int, local_world_size
     }
 
 
-def _torch_names(rank: Rank) -> dict[str, str]:
-    numbers = {
-        "RANK": rank.rank,
-        "LOCAL_RANK": rank.local_rank,
-        "WORLD_SIZE": rank.world_size,
-        "LOCAL_WORLD_SIZE": rank.local_world_size,
-        "GROUP_RANK": rank.node_rank,
-        "GROUP_WORLD_SIZE": rank.nodes,
-        "ROLE_RANK": rank.rank,
-        "ROLE_WORLD_SIZE": rank.world_size,
-        "MASTER_PORT": rank.master_port,
-    }
-    names = {name: str(number) for name, number in numbers.items()} | {"MASTER_ADDR": rank.master_addr}
-    if rank.launcher == "torchrun":
-        return names
-    return names | {
-        "ROLE_NAME": "default",
-        "TORCHELASTIC_RUN_ID": rank.job or "none",
-        "TORCHELASTIC_RESTART_COUNT": str(rank.restarts),
-        "TORCHELASTIC_MAX_RESTARTS": str(rank.restarts),
-    }
+def export_ids(rank: Rank, environment: MutableMapping[str, str]) -> None:
+    """Let wandb and MLflow go on with one run over all attempts, unless the user has set a variable or wants none.
+
+    Their ids are in the run's folder, in `tracker-id` and `mlflow-run-id`; that of MLflow is chosen by MLflow. Ranks
+    other than 0 get no id: two processes must not write to one tracker's run.
+    """
+    run = _run_of(rank, environment)
+    if run is None:
+        return
+    with suppress(OSError):  # a full disk is not the tracker's concern
+        create_exclusively(run.tracker_id, os.urandom(16).hex())
+        if "WANDB_RUN_ID" not in environment and "WANDB_RESUME" not in environment:
+            environment.update(WANDB_RUN_ID=run.tracker_id.read_text().strip(), WANDB_RESUME="allow")
+    with suppress(OSError):
+        environment.setdefault("MLFLOW_RUN_ID", run.mlflow_run_id.read_text().strip())
+
+
+def record_mlflow_run(rank: Rank) -> None:
+    """Record the first run that the program has started in MLflow, for the next attempts.
+
+    MLFLOW_RUN_ID must name a run that exists, and MLflow chooses the id; `start_run` uses and removes the variable.
+    """
+    mlflow, run = sys.modules.get("mlflow"), _run_of(rank, os.environ)
+    if mlflow is None or run is None or run.mlflow_run_id.exists():
+        return
+    with suppress(Exception):  # no failure of a tracker ends a training
+        if active := mlflow.active_run():
+            create_exclusively(run.mlflow_run_id, active.info.run_id)
+
+
+def _run_of(rank: Rank, environment: MutableMapping[str, str]) -> RunDir | None:
+    """Return the run whose ids this rank uses; None without one."""
+    return rank.run_dir if rank.is_main and environment.get(variables.SKIP_TRACKER_IDS) != "1" else None
 
 
 def _launcher(environment: Environment) -> Launcher:

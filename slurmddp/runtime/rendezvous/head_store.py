@@ -266,21 +266,18 @@ def announce_program_stores(rank: Rank, store: SharedStore) -> None:
         return
     pid = os.getpid()
 
-    def prepare(options: dict[str, Any]) -> None:
-        port = options["port"]
-        if not port or os.getpid() != pid:  # the child of a fork would share the connection
-            return
-        if options["is_master"]:
-            with contextlib.suppress(OSError):  # a second store at this port shares the server of the first
-                options["master_listen_fd"] = listen(rank.master_addr, port)
-            store.set(f"listening/{port}", "yes")
-        else:
-            with lost_connection_as(f"rank 0 on {rank.master_addr} left before its store listened at port {port}"):
-                options["timeout"] -= _await_store(store, options["host_name"], port, options["timeout"])
-
     def wrap(create: Callable[..., Store]) -> Callable[..., Store]:
         def create_store(**options: Any) -> Store:
-            prepare(options)
+            port = options["port"]
+            if not port or os.getpid() != pid:  # the child of a fork would share the connection
+                return create(**options)
+            if options["is_master"]:
+                with contextlib.suppress(OSError):  # a second store at this port shares the server of the first
+                    options["master_listen_fd"] = listen(rank.master_addr, port)
+                store.set(f"listening/{port}", "yes")
+            else:
+                with lost_connection_as(f"rank 0 on {rank.master_addr} left before its store listened at port {port}"):
+                    options["timeout"] -= _await_store(store, options["host_name"], port, options["timeout"])
             return create(**options)
 
         return create_store

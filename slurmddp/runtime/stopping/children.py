@@ -48,8 +48,10 @@ def protect_children() -> _Protection:
     protection = _Protection()
     multiprocessing.process.current_process()._config[__name__] = protection  # type: ignore[attr-defined]  # noqa: SLF001 - each Process copies it
     multiprocessing.util.register_after_fork(protection, lambda _: _end_by_parent_alone(os.getppid()))
-    patches.replace(patches.FORKED_PROCESS, lambda start: _with_mask([signal.SIGTERM], start))
-    patches.replace(patches.SPAWNED_PROCESS, lambda start: _with_mask(SIGNALS, start))
+    # They start with signals blocked, until they are protected. The fork server keeps them blocked: it ends when the
+    # processes that use it have ended.
+    patches.replace(patches.FORKED_PROCESS, _signal_mask(signal.SIG_BLOCK, [signal.SIGTERM]))
+    patches.replace(patches.SPAWNED_PROCESS, _signal_mask(signal.SIG_BLOCK, SIGNALS))
     patches.replace(patches.STARTED_PROGRAM, _with_protected_services)
     return protection
 
@@ -88,24 +90,12 @@ def _await_end(parent: int, starter: int) -> None:
 
 @contextmanager
 def _signal_mask(how: int, numbers: Iterable[int]) -> Iterator[None]:
+    """Change the mask of this thread in a `with`, or in each call of a function that this decorates."""
     before = signal.pthread_sigmask(how, numbers)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _with_mask(numbers: Iterable[int], start: Callable[..., Any]) -> Callable[..., Any]:
-    """Start a process of multiprocessing with signals blocked, until it is protected.
-
-    The fork server keeps them blocked: it ends when the processes that use it have ended.
-    """
-
-    def start_masked(*args: Any) -> Any:
-        with _signal_mask(signal.SIG_BLOCK, numbers):
-            return start(*args)
-
-    return start_masked
 
 
 def _with_protected_services(start: Callable[..., None]) -> Callable[..., None]:

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from slurmddp.runs.ownership import ownership_of
 from slurmddp.runtime.exiting.classify import Stopped
-from slurmddp.runtime.launch.trackers import record_mlflow_run
+from slurmddp.runtime.launch.rank import record_mlflow_run
 from slurmddp.runtime.rendezvous.process_group import form_control_group
 from slurmddp.runtime.stopping.policy import Phase
 from slurmddp.runtime.stopping.stopping import Progress, Stopping

@@ -93,10 +93,6 @@ class StopSignals:
         self._stop_at = time_s
         self.wake()
 
-    def dismiss(self) -> None:
-        """Forget a stop request that came too early; the next signal counts again, and the clock."""
-        self.cause = ""
-
     def wake(self, number: int = 0) -> None:
         """Let the signal thread look again."""
         if self._pipe:

@@ -117,8 +117,8 @@ class Stopping:
         elif action == "save call" and (verdict := self._hooks.end_call(self.reason)):
             self._leave(Leave(verdict))
         elif action == "dismiss":
-            with self._changed:
-                self.signals.dismiss()
+            with self._changed:  # the next signal counts again, and the clock
+                self.signals.cause = ""
                 self._answered = False
         return None
 

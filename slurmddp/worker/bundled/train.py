@@ -101,7 +101,11 @@ class Training:
         self.optimizer.zero_grad()
         share = self.ddp.world_size / (after - first)
         sums = []
-        for number, ((inputs, targets), weights) in enumerate(zip(batches, self._weights(first, after), strict=False)):
+        all_weights: Iterable[Tensor | None] = itertools.repeat(None)  # for None all are 1
+        if after - first < self.sampler.global_batch:
+            counts = (self.sampler.positions(first) < after).to(self.ddp.device)
+            all_weights = torch.split(counts, self.options.batch_size)
+        for number, ((inputs, targets), weights) in enumerate(zip(batches, all_weights, strict=False)):
             with sync_gradients(self.model, last=number == len(batches) - 1):
                 with self.precision.forward():
                     outputs = self.model(self._prepare_inputs(self.task.transform(inputs)))
@@ -113,12 +117,6 @@ class Training:
         self.precision.scaler.step(self.optimizer)
         self.precision.scaler.update()
         return sum(sums[1:], start=sums[0])
-
-    def _weights(self, first: int, after: int) -> Iterable[Tensor | None]:
-        """Return the weights of each batch's samples: 0 from `after` on, else 1; None when all are 1."""
-        if after - first == self.sampler.global_batch:
-            return itertools.repeat(None)
-        return torch.split((self.sampler.positions(first) < after).to(self.ddp.device), self.options.batch_size)
 
     def _check_shape(self, what: str, values: object, inputs: Tensor) -> None:
         """Raise RankError unless there is one number for each sample; otherwise the weights would be wrong."""
@@ -247,14 +245,9 @@ def training_batches(
     A step of the sampler gives `sampler.batch_size / batch_size` of them.
     """
     seed = torch.initial_seed() + sampler.consumed  # differs between ranks, and after a resume
-
-    def split_steps() -> Iterator[Tensor]:
-        first = sampler.consumed
-        while True:
-            yield from torch.split(sampler.indices(first), batch_size)
-            first += sampler.global_batch
-
-    return _batches(examples, split_steps(), workers=workers, device=device, seed=seed)
+    steps = itertools.count(sampler.consumed, sampler.global_batch)
+    parts = (part for first in steps for part in torch.split(sampler.indices(first), batch_size))
+    return _batches(examples, parts, workers=workers, device=device, seed=seed)
 
 
 def test_batches(

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from pathlib import Path
 from slurmddp.runtime.checkpoint.store import INDEX, Store
 from slurmddp.runtime.launch.rank import Rank
-from slurmddp.runtime.checkpoint.collective_save import CollectiveSave
+from slurmddp.runtime.checkpoint.sharded import CollectiveSave
 from slurmddp.runtime.checkpoint.sharded import Piece, Share, load
 
 SIZE = 20_000

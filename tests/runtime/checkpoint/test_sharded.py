@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 
 from slurmddp.errors import RankError
 from slurmddp.runtime.checkpoint import sharded, training_state
-from slurmddp.runtime.checkpoint.collective_save import CollectiveSave
+from slurmddp.runtime.checkpoint.sharded import CollectiveSave
 from slurmddp.runtime.checkpoint.store import INDEX, Store
 
 

@@ -7,7 +7,8 @@ CHILDREN = """
 import multiprocessing, os, sys, time
 from slurmddp.runtime.rank_process import this_process
 process = this_process()
-process.take_over()
+process.listen()
+process.exit.arm()
 process.exit.last_handler = lambda: 75
 def work():
     time.sleep(0.5)

@@ -27,14 +27,10 @@ def names(monkeypatch):
     return table
 
 
-def test_a_head_that_resolves_is_used_by_its_name(names):
-    names["n1"] = ["10.0.0.1"]
-    assert resolve_head(rank_on(1), {"SLURM_LAUNCH_NODE_IPADDR": "10.0.0.9"}) == "n1"
-
-
-def test_the_head_itself_may_resolve_to_loopback(names):
-    names["n1"] = ["127.0.1.1"]
-    assert resolve_head(rank_on(0), {}) == "n1"
+@pytest.mark.parametrize(("node", "address"), [(1, "10.0.0.1"), (0, "127.0.1.1")])
+def test_a_head_that_resolves_is_used_by_its_name_and_itself_may_resolve_to_loopback(names, node, address):
+    names["n1"] = [address]
+    assert resolve_head(rank_on(node), {"SLURM_LAUNCH_NODE_IPADDR": "10.0.0.9"}) == "n1"
 
 
 @pytest.mark.parametrize("found", [[], ["127.0.1.1"]])

@@ -1,13 +1,15 @@
-"""Which variables say who a rank is, and what torch is told."""
+"""Which variables say who a rank is, and what torch and trackers are told."""
 
+import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from ranks import make_rank
 
 from slurmddp.errors import RankError
 from slurmddp.runs.layout import RunDir
-from slurmddp.runtime.launch.rank import Rank, export, read_rank
+from slurmddp.runtime.launch.rank import Rank, export, export_ids, read_rank, record_mlflow_run
 
 HEAD = {"MASTER_ADDR": "n1", "MASTER_PORT": "20000", "SLURMDDP_STORE_PORT": "20001"}
 STEP = {
@@ -45,11 +47,18 @@ def numbers(rank: Rank) -> tuple[int, ...]:
     return rank.rank, rank.local_rank, rank.world_size, rank.local_world_size, rank.node_rank
 
 
-def test_srun_tells_by_slurms_variables():
+def test_srun_tells_by_slurms_variables_and_mpi_in_blocks():
     rank = read_rank(SRUN)
-    assert numbers(rank) == (9, 1, 16, 8, 1)
+    assert (numbers(rank), numbers(read_rank(MPI))) == ((9, 1, 16, 8, 1), (2, 0, 4, 2, 1))
     assert (rank.host, rank.launcher, rank.nodes, rank.is_main) == ("n2", "srun", 2, False)
     assert (rank.master_addr, rank.master_port, rank.store_port) == ("n1", 20000, 20001)
+
+
+def test_the_ranks_of_a_node_are_read_from_the_step_or_in_equal_shares():
+    uneven = {**SRUN, "SLURM_STEP_TASKS_PER_NODE": "8,4(x2)", "SLURM_PROCID": "15", "SLURM_NODEID": "2"}
+    assert read_rank(uneven).local_world_size == 4
+    equal = {name: value for name, value in SRUN.items() if name != "SLURM_STEP_TASKS_PER_NODE"}
+    assert read_rank({**equal, "SLURM_NNODES": "2"}).local_world_size == 8
 
 
 def test_the_named_launcher_alone_speaks():
@@ -67,14 +76,11 @@ def test_the_named_launcher_alone_speaks():
         (MPI, "mpi"),
         ({}, "single"),
         ({"SLURM_JOB_ID": "17", "SLURM_NTASKS": "1"}, "single"),
+        ({"SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, "single"),
     ],
 )
 def test_without_a_named_launcher_the_variables_are_looked_at(environment, launcher):
     assert read_rank(environment).launcher == launcher
-
-
-def test_mpi_ranks_come_in_blocks():
-    assert numbers(read_rank(MPI)) == (2, 0, 4, 2, 1)
 
 
 def test_a_process_by_hand_is_alone_with_a_free_port():
@@ -93,17 +99,6 @@ def test_nodes_are_numbered_in_the_order_of_the_ranks():
     )
     own_step = {**TORCHRUN, **STEP, **reversed_nodes, "SLURMDDP_STARTED_BY": "torchrun", "SLURMDDP_JOB_ID": "17"}
     assert numbers(read_rank({**own_step, "SLURM_JOB_ID": "17"})) == (1, 1, 4, 2, 0)
-
-
-def test_uneven_nodes_are_read_from_the_step():
-    uneven = {**SRUN, "SLURM_STEP_TASKS_PER_NODE": "8,4(x2)", "SLURM_PROCID": "15", "SLURM_NODEID": "2"}
-    assert read_rank(uneven).local_world_size == 4
-
-
-def test_without_the_steps_list_nodes_have_equal_shares():
-    environment = {**SRUN, "SLURM_NNODES": "2"}
-    del environment["SLURM_STEP_TASKS_PER_NODE"]
-    assert read_rank(environment).local_world_size == 8
 
 
 def test_the_run_comes_from_the_batch_script():
@@ -169,16 +164,6 @@ def test_what_is_wrong_is_said_with_variable_and_value(changes, message):
 def test_an_allocation_without_a_step_is_refused_at_once():
     with pytest.raises(RankError, match="not started by srun: this allocation has SLURM_NTASKS=4 tasks"):
         read_rank({"SLURM_JOB_ID": "17", "SLURM_NTASKS": "4", "SLURM_PROCID": "0"})
-
-
-def test_a_step_of_one_task_started_by_hand_is_alone():
-    step = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}
-    assert read_rank(step).launcher == "single"
-
-
-def test_a_rank_beyond_its_world_is_refused():
-    with pytest.raises(RankError, match="rank 2 is not below the world size 2"):
-        make_rank(2, world_size=2)
 
 
 def test_torchs_names_are_exported_and_leaked_ones_unset():
@@ -251,3 +236,54 @@ def test_the_file_to_meet_by_is_an_absolute_path():
     assert read_rank(SRUN).identity_file is None
     with pytest.raises(RankError, match="SLURMDDP_RENDEZVOUS_FILE='tcp://x:1' is not file://"):
         read_rank({**SRUN, "SLURMDDP_RENDEZVOUS_FILE": "tcp://x:1"})
+
+
+@pytest.fixture
+def tracked(tmp_path):
+    return replace(read_rank({}), run_dir=RunDir(tmp_path))
+
+
+def exported(rank: Rank, **given: str) -> dict[str, str]:
+    environment = dict(given)
+    export_ids(rank, environment)
+    return environment
+
+
+def test_all_attempts_of_a_run_have_one_id_and_each_run_its_own(tracked, tmp_path):
+    first = exported(tracked)
+    assert (
+        first == exported(tracked) == {"WANDB_RUN_ID": tracked.run_dir.tracker_id.read_text(), "WANDB_RESUME": "allow"}
+    )
+    (tmp_path / "other").mkdir()
+    assert exported(replace(tracked, run_dir=RunDir(tmp_path / "other")))["WANDB_RUN_ID"] != first["WANDB_RUN_ID"]
+
+
+@pytest.mark.parametrize(
+    "given", [{"WANDB_RUN_ID": "mine"}, {"WANDB_RESUME": "never"}, {"SLURMDDP_SKIP_TRACKER_IDS": "1"}]
+)
+def test_what_the_user_sets_stays(tracked, given):
+    assert exported(tracked, **given) == given
+
+
+def test_other_ranks_and_processes_without_a_run_get_none(tracked):
+    assert exported(replace(tracked, rank=1, world_size=2)) == exported(replace(tracked, run_dir=None)) == {}
+
+
+def test_a_folder_that_cannot_be_written_to_ends_no_training(tracked, tmp_path):
+    assert exported(replace(tracked, run_dir=RunDir(tmp_path / "missing"))) == {}
+
+
+def test_the_first_run_in_mlflow_goes_on_in_the_next_attempt(tracked, monkeypatch):
+    for number in ("1", "2"):
+        active = SimpleNamespace(info=SimpleNamespace(run_id=f"run-{number}"))
+        monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(active_run=lambda active=active: active))
+        record_mlflow_run(tracked)
+    assert exported(tracked)["MLFLOW_RUN_ID"] == "run-1"
+    assert exported(tracked, MLFLOW_RUN_ID="mine")["MLFLOW_RUN_ID"] == "mine"
+
+
+@pytest.mark.parametrize("mlflow", [None, SimpleNamespace(), SimpleNamespace(active_run=lambda: None)])
+def test_without_a_run_in_mlflow_nothing_is_recorded(tracked, monkeypatch, mlflow):
+    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
+    record_mlflow_run(tracked)
+    assert "MLFLOW_RUN_ID" not in exported(tracked)

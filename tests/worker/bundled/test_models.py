@@ -7,14 +7,14 @@ from torch import nn
 from torch.nn import functional
 
 from slurmddp.worker.bundled.tasks.classification import resnet18
-from slurmddp.worker.bundled.tasks.gpt import Decoder, DecoderShape
+from slurmddp.worker.bundled.tasks.gpt import Decoder
 
-SHAPE = DecoderShape(tokens=50, context=12, layers=3, heads=2, width=16)
+SHAPE = {"tokens": 50, "context": 12, "layers": 3, "heads": 2, "width": 16}
 
 
 def test_a_place_sees_those_before_it_and_no_others():
     torch.manual_seed(0)
-    model = Decoder(SHAPE).double()
+    model = Decoder(**SHAPE).double()
     tokens = torch.randint(50, (1, 12))
     with torch.no_grad():
         before = model(tokens)
@@ -26,7 +26,7 @@ def test_a_place_sees_those_before_it_and_no_others():
 
 
 def test_the_embedding_is_also_the_last_layer():
-    model = Decoder(SHAPE)
+    model = Decoder(**SHAPE)
     layer = 4 * 16 * 16 + 4 * 16 + 8 * 16 * 16 + 5 * 16 + 2 * 2 * 16
     assert sum(parameter.numel() for parameter in model.parameters()) == (50 + 12) * 16 + 3 * layer + 2 * 16
     assert not list(model.buffers())
@@ -37,14 +37,14 @@ def test_the_embedding_is_also_the_last_layer():
 def test_a_fresh_one_knows_nothing():
     torch.manual_seed(0)
     with torch.no_grad():
-        scores = Decoder(SHAPE)(torch.randint(50, (64, 12)))
+        scores = Decoder(**SHAPE)(torch.randint(50, (64, 12)))
     assert scores.shape == (64, 12, 50)
     loss = functional.cross_entropy(scores.flatten(0, 1), torch.randint(50, (64 * 12,)))
     assert abs(float(loss) - math.log(50)) < 0.05
 
 
 def test_shorter_texts_are_taken():
-    assert Decoder(SHAPE)(torch.randint(50, (1, 5))).shape == (1, 5, 50)
+    assert Decoder(**SHAPE)(torch.randint(50, (1, 5))).shape == (1, 5, 50)
 
 
 def test_it_has_eighteen_layers_and_their_weights():

@@ -1,8 +1,7 @@
 """A small language model, a decoder of the GPT-2 kind, on the bytes of a text."""
 
 import math
-from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 import torch
 from torch import Tensor, nn
@@ -18,17 +17,8 @@ INIT = 0.02
 HELD_OUT = 0.1
 """The share of the text, at its end, that is the test set."""
 WORDS, LETTERS, SYNTHETIC_WORDS = 64, 5, 2**15
-
-
-@dataclass(frozen=True, kw_only=True)
-class DecoderShape:
-    """The sizes of a decoder."""
-
-    tokens: int
-    context: int
-    layers: int
-    heads: int
-    width: int
+CONTEXT = 128
+SHAPE: Final = {"tokens": 256, "context": CONTEXT, "layers": 4, "heads": 4, "width": 128}
 
 
 def linear(inward: int, outward: int, std: float) -> nn.Linear:
@@ -84,20 +74,17 @@ class Decoder(nn.Module):
     their number.
     """
 
-    def __init__(self, shape: DecoderShape) -> None:
+    def __init__(self, *, tokens: int, context: int, layers: int, heads: int, width: int) -> None:
         super().__init__()
-        closing_std = INIT / math.sqrt(2 * shape.layers)
-        self.tokens, self.places = embedding(shape.tokens, shape.width), embedding(shape.context, shape.width)
-        self.layers = nn.Sequential(*(Layer(shape.width, shape.heads, closing_std) for _ in range(shape.layers)))
-        self.norm = nn.LayerNorm(shape.width)
+        closing_std = INIT / math.sqrt(2 * layers)
+        self.tokens, self.places = embedding(tokens, width), embedding(context, width)
+        self.layers = nn.Sequential(*(Layer(width, heads, closing_std) for _ in range(layers)))
+        self.norm = nn.LayerNorm(width)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return scores (samples, positions, tokens) from tokens (samples, positions), at most `context` positions."""
         hidden = self.tokens(tokens) + self.places.weight[: tokens.shape[1]]
         return functional.linear(self.norm(self.layers(hidden)), self.tokens.weight)
-
-
-SHAPE = DecoderShape(tokens=256, context=128, layers=4, heads=4, width=128)
 
 
 class Windows:
@@ -140,11 +127,11 @@ class Gpt(Task):
         files = find_data(options)
         text = synthesize(options.seed) if files is None else read_text(*files)
         held_out = int(len(text) * HELD_OUT)
-        self.train, self.test = (Windows(part, SHAPE.context) for part in (text[:-held_out], text[-held_out:]))
+        self.train, self.test = (Windows(part, CONTEXT) for part in (text[:-held_out], text[-held_out:]))
 
     def model(self) -> nn.Module:
         """Return a fresh decoder."""
-        return Decoder(SHAPE)
+        return Decoder(**SHAPE)
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean cross entropy of each window's bytes, in nats."""

@@ -52,16 +52,6 @@ def test_english_is_learnt(english, start):
     assert values(ended)["bits_per_byte"] < entropy - 0.3, entropy
 
 
-def test_one_and_two_ranks_give_the_same_numbers(english, start):
-    english.write_bytes(english.read_bytes()[:8_000])
-    words = (*WORDS, f"--data={english}", "--precision=fp64")
-    one = start("srun", 1, *words, "--batch-size=16").wait(800)
-    two = start("fork", 2, *words, "--batch-size=8").wait(800)
-    assert [one.statuses, two.statuses] == [[0], [0]]
-    for name in ("loss", "bits_per_byte"):
-        assert values(one)[name] == pytest.approx(values(two)[name], rel=1e-9), name
-
-
 @given(length=st.integers(2, 60), context=st.integers(1, 9))
 def test_each_byte_is_predicted_once_from_those_before_it(length, context):
     """Up to the end of the last whole window."""
