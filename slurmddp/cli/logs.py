@@ -210,7 +210,7 @@ def _follow(wanted: Selection, tail: int | None, writer: _LineWriter) -> None:
             print_message(f"job {wanted.job_id} is {job.state}")
             return
     try:
-        following.follow_job(output, os.environ, show=writer.write, notice=print_message)
+        following.Follower(output, os.environ, writer.write, print_message).follow()
     except KeyboardInterrupt:
         print_message(f"job {wanted.job_id} continues; to follow it again, type: slurmddp logs -f {wanted.job_id}")
         raise

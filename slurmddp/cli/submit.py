@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message, write_bytes
+from slurmddp.cli.job_command import JobCommand, print_message, write_bytes
 from slurmddp.cli.request_options import build_request, dependency_options
 from slurmddp.cluster.request import Request
 from slurmddp.config.recipes import starts_anew
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from slurmddp.diagnose import Diagnosis
 
 
-@click.command(cls=JobCommand, options_metavar=SYNOPSIS)
-@job_options()
+@click.command(cls=JobCommand)
 @click.option("--continue", "change", is_flag=True, help="Continue a run although its COMMAND has changed.")
 @click.option("--dry-run", is_flag=True, help="Print the script and the answer of sbatch; nothing is queued.")
 @click.option(
@@ -67,7 +66,9 @@ def submit(  # noqa: PLR0913 - an argument for each option
         print_message(f"left out of sbatch's environment: {' '.join(scrubbed(os.environ)) or 'nothing'}")
     request = build_request(job_file, words, parameters)
     asked: list[UsageError] = []
-    chosen = _explain_default(request, job_file)
+    resolved = request.resolved
+    is_given = job_file or resolved.spec.command or set(resolved.program_origins.values()) - {BUILT_IN}
+    chosen = [] if is_given else ["no COMMAND was given: the bundled example trains"]
     if not change:
         request = choose_run(request, os.environ, chosen.append, ask=asked.append if dry_run else None)
     if dry_run:
@@ -110,14 +111,6 @@ def submit(  # noqa: PLR0913 - an argument for each option
             "--resume-args"
         )
     return _wait(job, _result(job), show=follow, as_json=as_json) if waits else 0
-
-
-def _explain_default(request: Request, job_file: Path | None) -> list[str]:
-    """Return a line that says what trains where neither a program nor an option of the bundled one was given."""
-    resolved = request.resolved
-    if job_file or resolved.spec.command or set(resolved.program_origins.values()) - {BUILT_IN}:
-        return []
-    return ["no COMMAND was given: the bundled example trains"]
 
 
 def check_recorded(job: Submitted) -> None:

@@ -3,12 +3,12 @@
 import pytest
 
 from slurmddp.errors import UsageError
-from slurmddp.scaling import csvfile
+from slurmddp.scaling import measurements
 from slurmddp.scaling.measurements import Point, compare_sizes
 
 
 def test_two_columns_are_enough_and_rows_of_a_size_are_repeats():
-    points, scaling = csvfile.parse_csv("gpus, seconds\n1, 10\n2, 6\n1, 12\n1, 11\n", "t.csv", None)
+    points, scaling = measurements.parse_csv("gpus, seconds\n1, 10\n2, 6\n1, 12\n1, 11\n", "t.csv", None)
     assert scaling == "strong"
     assert [(point.gpus, point.time_s, point.spread_s) for point in points] == [(1, 11, (10, 12)), (2, 6, (6, 6))]
 
@@ -22,7 +22,7 @@ def test_what_is_written_is_read_back(scaling, samples):
         ],
         scaling,
     )
-    points, read = csvfile.parse_csv(csvfile.format_csv(found, scaling), "o.csv", None)
+    points, read = measurements.parse_csv(measurements.format_csv(found, scaling), "o.csv", None)
     assert read == scaling
     for before, after in zip(found, compare_sizes(points, scaling), strict=True):
         for name in ("speed_up", "efficiency", "samples_per_s", "training_s", "gpu_hours"):
@@ -57,4 +57,4 @@ def test_what_is_written_is_read_back(scaling, samples):
 )
 def test_a_mistake_is_named_with_its_line(text, scaling, said):
     with pytest.raises(UsageError, match=said):
-        csvfile.parse_csv(text, "t.csv", scaling)
+        measurements.parse_csv(text, "t.csv", scaling)

@@ -11,7 +11,7 @@ import math
 import re
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -123,7 +123,12 @@ def lines(wanted: Selection, tail: int | None = None) -> Iterator[Line]:
     attempts = wanted.attempts() or [""]
     if tail is None:
         return (line for attempt in attempts for line in _attempt_lines(wanted, attempt, None))
-    return iter(_last_lines(wanted, attempts, tail))
+    found: deque[Line] = deque()  # from as few of the last attempts as have them
+    for attempt in reversed(attempts):
+        found.extendleft(reversed(deque(_attempt_lines(wanted, attempt, tail), maxlen=tail - len(found))))
+        if len(found) >= tail:
+            break
+    return iter(found)
 
 
 def last_lines_of_settings(sweep: lookup.Target, count: int) -> dict[RunDir, list[Line]]:
@@ -133,16 +138,6 @@ def last_lines_of_settings(sweep: lookup.Target, count: int) -> dict[RunDir, lis
         if JobRef.parse(job_id).array_id in sweep.jobs:
             wanted = Selection(run=run, job_id=job_id, batch=False, hosts=False)
             found[run] = [*lines(wanted, count)] if wanted.attempts() else found.get(run, [])
-    return found
-
-
-def _last_lines(wanted: Selection, attempts: Sequence[str], tail: int) -> Iterable[Line]:
-    """Return the last lines, from as few of the last attempts as have them."""
-    found: deque[Line] = deque()
-    for attempt in reversed(attempts):
-        found.extendleft(reversed(deque(_attempt_lines(wanted, attempt, tail), maxlen=tail - len(found))))
-        if len(found) >= tail:
-            break
     return found
 
 
