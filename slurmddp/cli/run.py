@@ -15,7 +15,7 @@ import click
 from slurmddp.cli.job_command import JobCommand, print_message, resolve_job, write_bytes
 from slurmddp.cli.request_options import print_reading, with_ranks
 from slurmddp.cli.status_format import format_metrics
-from slurmddp.monitoring.status.run_progress import read_progress
+from slurmddp.monitoring.status.job_status import read_progress
 from slurmddp.runs.facts import read_job
 from slurmddp.runs.layout import RunDir
 from slurmddp.script.build import check_program, check_pythons, check_variables

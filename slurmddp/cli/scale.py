@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from slurmddp.scaling.measurements import Point, Scaling
-    from slurmddp.scaling.plan import PlannedJob
+    from slurmddp.scaling.study import PlannedJob
 
 _EXCLUDED: Final = ("nodes", "hold")
 """Options without a use here: each size has its own nodes, and a study waits for its jobs."""
@@ -108,7 +108,7 @@ def scale(  # noqa: PLR0913 - an argument for each option
 
 def _plan(resolved: Resolved, gpus: str, scaling: "Scaling", warm_up: int, repeats: int) -> "Sequence[PlannedJob]":
     from slurmddp.cluster.request import fill_from_cluster
-    from slurmddp.scaling.plan import STEPS, parse_sizes, plan_study
+    from slurmddp.scaling.study import STEPS, parse_sizes, plan_study
 
     sizes = parse_sizes(gpus)
     jobs = plan_study(resolved, fill_from_cluster(resolved, os.environ), sizes, scaling=scaling, repeats=repeats)
@@ -121,14 +121,14 @@ def _plan(resolved: Resolved, gpus: str, scaling: "Scaling", warm_up: int, repea
 
 def _measure(jobs: "Sequence[PlannedJob]", warm_up: int, *, together: bool) -> "tuple[list[Point], bool]":
     """Run the jobs that are missing; return what all of them have measured, and whether none is missing."""
-    from slurmddp.scaling import run_study
+    from slurmddp.scaling import study
 
     try:
-        unmeasured = run_study.run_jobs(jobs, together=together, environ=os.environ, notice=print_message)
+        unmeasured = study.run_jobs(jobs, together=together, environ=os.environ, notice=print_message)
     except KeyboardInterrupt:
         print_message("the jobs go on without this command; type it again to collect their measurements")
         raise
-    points, reasons = run_study.read_points(jobs, warm_up=warm_up)
+    points, reasons = study.read_points(jobs, warm_up=warm_up)
     for reason in reasons:
         print_message(reason)
     return points, not (unmeasured or reasons)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -16,15 +16,11 @@ from slurmddp.cluster.request import Request
 from slurmddp.config.recipes import starts_anew
 from slurmddp.config.resolve import BUILT_IN
 from slurmddp.errors import SlurmddpError, UsageError
-from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import submissions
 from slurmddp.slurm.environment import scrubbed
 from slurmddp.submission import submit as submitting
 from slurmddp.submission.compatibility import choose_run
 from slurmddp.submission.submit_once import Submitted
-
-if TYPE_CHECKING:
-    from slurmddp.diagnose import Diagnosis
 
 
 @click.command(cls=JobCommand)
@@ -150,7 +146,7 @@ def _print_result(result: dict[str, Any], *, as_json: bool) -> None:
 def _wait(job: Submitted, result: dict[str, Any], *, show: bool, as_json: bool) -> int:
     """Wait for the end of a job and print how it ended; return the exit status."""
     from slurmddp.cli.status_format import format_job
-    from slurmddp.diagnose import format_diagnosis
+    from slurmddp.diagnose import diagnose, format_diagnosis
     from slurmddp.monitoring import follow as following
     from slurmddp.monitoring.status import query_jobs
     from slurmddp.runs.lookup import Target
@@ -166,8 +162,11 @@ def _wait(job: Submitted, result: dict[str, Any], *, show: bool, as_json: bool) 
         if isinstance(error, KeyboardInterrupt):
             print_message(f"job {number} continues; to cancel it, type: slurmddp cancel {number}")
         raise
-    succeeded = ended.meaning.wait_status == 0
-    diagnosis = None if succeeded else _diagnosis(job.run, number)
+    diagnosis = None
+    try:
+        diagnosis = diagnose(job.run, number, os.environ) if ended.meaning.wait_status else None
+    except SlurmddpError as error:
+        print_message(f"the cause of the failure is not known: {error}")
     if as_json:
         cause = asdict(diagnosis) if diagnosis else None
         _print_result(
@@ -180,14 +179,3 @@ def _wait(job: Submitted, result: dict[str, Any], *, show: bool, as_json: bool) 
     for line in format_diagnosis(diagnosis) if diagnosis else ():
         print_message(line)
     return ended.meaning.wait_status
-
-
-def _diagnosis(run: RunDir, job_id: str) -> "Diagnosis | None":
-    """Return why a job failed; print a message and return None if that cannot be found out."""
-    from slurmddp.diagnose import diagnose
-
-    try:
-        return diagnose(run, job_id, os.environ)
-    except SlurmddpError as error:
-        print_message(f"the cause of the failure is not known: {error}")
-        return None

@@ -362,6 +362,6 @@ def test_a_controller_that_does_not_answer_ends_the_wait_after_a_while(run, monk
     monkeypatch.setattr(follow, "ASK_S", 0.001)
     monkeypatch.setattr(follow, "SILENCE_LIMIT_S", 0.2)
     with pytest.raises(ClusterError, match="no answer"):
-        follow.follow_job(follow.Output(run, "7"), {}, show=lambda _: None, notice=told.append)
+        follow.Follower(follow.Output(run, "7"), {}, lambda _: None, told.append).follow()
     assert 1 < len(asked) <= 5
     assert len(told) == 1

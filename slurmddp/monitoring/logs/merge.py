@@ -181,12 +181,20 @@ def _rank_lines(source: Source, rows: Iterable["_Row"], wanted: Selection) -> It
 
 
 def _batch_lines(wanted: Selection, attempt: str, tail: int | None) -> Iterator[_Timed]:
-    """Yield what the batch script printed in one attempt; a line without a timestamp has that of the next line."""
-    source, part = log_files.batch_source(wanted.run, wanted.job_id), _log_part(wanted, attempt)
+    """Yield what the batch script printed in one attempt; a line without a timestamp has that of the next line.
+
+    With the oldest attempt comes what was printed before it. A log of which no parts are known is shown whole, of all
+    attempts with the oldest.
+    """
+    source, part = log_files.batch_source(wanted.run, wanted.job_id), wanted.log_parts.get(attempt)
+    begin, has_begun = part.begin if part else 0, not attempt
+    is_oldest = wanted.run.attempts(wanted.job_id)[:1] in ([], [attempt])
+    if part is None:
+        part = LogPart() if is_oldest or wanted.attempt != ALL else LogPart(end=0)
+    shown_from = 0 if is_oldest else part.begin
     reader, at, held = _timestamp_reader(source, wanted.since), -math.inf, deque[Line]()
-    begin, has_begun = wanted.log_parts.get(attempt, LogPart()).begin, not attempt
     for row in _read(wanted, source, READ_BYTES, tail, part.end):
-        if row.end <= part.begin:
+        if row.end <= shown_from:
             continue
         time = reader(row.text)
         if row.is_wanted:
@@ -196,18 +204,6 @@ def _batch_lines(wanted: Selection, attempt: str, tail: int | None) -> Iterator[
             yield from _only_chosen(wanted, _release(held, at if has_begun else -math.inf, time))
         has_begun = has_begun or row.end > begin
     yield from _only_chosen(wanted, _release(held, math.inf, None))
-
-
-def _log_part(wanted: Selection, attempt: str) -> LogPart:
-    """Return what is shown of the batch log with one attempt: with the oldest also what comes before it.
-
-    A log of which no parts are known is shown whole, of all attempts with the oldest.
-    """
-    is_oldest = wanted.run.attempts(wanted.job_id)[:1] in ([], [attempt])
-    part = wanted.log_parts.get(attempt)
-    if part is None:
-        return LogPart() if is_oldest or wanted.attempt != ALL else LogPart(end=0)
-    return LogPart(0, part.end) if is_oldest else part
 
 
 def _only_chosen(wanted: Selection, found: Iterable[_Timed]) -> Iterator[_Timed]:
