@@ -62,7 +62,6 @@ _HELP_SCOPES: Final = {
     "help-all": "Show all options of the job.",
     "help-worker": "Show the options of the bundled worker.",
 }
-_HELP_EPILOG: Final = "Options end at COMMAND's first word. A typical line:"
 
 
 class JobCommand(click.Command):
@@ -124,8 +123,7 @@ class JobCommand(click.Command):
         items = [(item.name or "", item) for item in self.get_params(ctx)]
         sections: dict[str, list[click.Parameter]] = {}
         if scope == "help_worker":
-            worker = [item for name, item in items if name.startswith("worker_")]
-            sections["Options of the bundled worker"] = worker
+            sections["Options of the bundled worker"] = [item for name, item in items if name.startswith("worker_")]
         else:
             known = dict(items)
             for field in map(JOB_FIELDS.__getitem__, JOB_FIELDS if scope else _COMMON):
@@ -143,7 +141,9 @@ class JobCommand(click.Command):
         if _HELP_SCOPE not in ctx.meta:
             formatter.write_paragraph()
             typical = self.epilog or "--nodes 2 --gpus-per-node 8 train.py --lr 0.1"
-            formatter.write_text(f"{_HELP_EPILOG} slurmddp {ctx.info_name} {typical}")
+            formatter.write_text(
+                f"Options end at COMMAND's first word. A typical line: slurmddp {ctx.info_name} {typical}"
+            )
 
 
 def _check_placement(

@@ -81,17 +81,16 @@ def draw_bar(
 
     There are at most MOST_MARKS moments: of more, evenly chosen ones.
     """
-    pieces = []
+    pieces, length = [], timeline.end - timeline.begin or 1.0
     for span in spans:
         words = f"{KINDS[span.kind]}: {number_format.duration(span.seconds)} from {number_format.clock(span.begin)}"
-        width = _percent(span.seconds / _length(timeline))
-        pieces.append(Mark(span.kind, _at(timeline, span.begin), words, width))
+        place = _percent((span.begin - timeline.begin) / length)
+        pieces.append(Mark(span.kind, place, words, _percent(span.seconds / length)))
     events = [event for attempt in attempts for event in attempt.events.events if event.kind in kinds]
-    marks = [
-        Mark(event.kind, _at(timeline, event.time), f"{describe_event(event)}, {number_format.clock(event.time)}")
-        for event in events[:: -(-len(events) // MOST_MARKS) or 1]
-    ]
-    return pieces + marks
+    for event in events[:: -(-len(events) // MOST_MARKS) or 1]:
+        words = f"{describe_event(event)}, {number_format.clock(event.time)}"
+        pieces.append(Mark(event.kind, _percent((event.time - timeline.begin) / length), words))
+    return pieces
 
 
 def draw_shares(seconds: Sequence[tuple[TimeKind, float]]) -> list[Mark]:
@@ -140,14 +139,6 @@ def _draw_chart(name: str, lines: Sequence[Line], x: Scale, looks: Mapping[str, 
         "x_ticks": [_tick(x.at(step), f"{step:,.0f}") for step in x.ticks(whole=True)],
         "y_ticks": [Tick(_percent(1 - y.at(value)), number_format.figure(value)) for value in y.ticks() if values],
     }
-
-
-def _at(timeline: Timeline, time: float) -> str:
-    return _percent((time - timeline.begin) / _length(timeline))
-
-
-def _length(timeline: Timeline) -> float:
-    return timeline.end - timeline.begin or 1.0
 
 
 def _tick(share: float, label: str) -> Tick:

@@ -201,21 +201,17 @@ def _batch_lines(wanted: Selection, attempt: str, tail: int | None) -> Iterator[
             held.append(Line(row.text, source, attempt, time, "" if time is None else "line", row.number))
         if time is not None or len(held) > _HELD_LINES:
             at = at if time is None else max(at, time)
-            yield from _only_chosen(wanted, _release(held, at if has_begun else -math.inf, time))
+            yield from _release(wanted, held, at if has_begun else -math.inf, time)
         has_begun = has_begun or row.end > begin
-    yield from _only_chosen(wanted, _release(held, math.inf, None))
+    yield from _release(wanted, held, math.inf, None)
 
 
-def _only_chosen(wanted: Selection, found: Iterable[_Timed]) -> Iterator[_Timed]:
-    choose = wanted.chosen
-    return (timed for timed in found if choose is None or choose(timed[1].source.path, timed[1].text))
-
-
-def _release(held: deque[Line], at: float, time: float | None) -> Iterator[_Timed]:
-    """Yield the lines that were held, at this place; those without a time get that of the line after them."""
+def _release(wanted: Selection, held: deque[Line], at: float, time: float | None) -> Iterator[_Timed]:
+    """Yield the wanted ones of the held lines, at this place; those without a time get that of the line after them."""
     while held:
         line = held.popleft()
-        yield at, line if line.time is not None or time is None else line._replace(time=time, told="after")
+        if wanted.chosen is None or wanted.chosen(line.source.path, line.text):
+            yield at, line if line.time is not None or time is None else line._replace(time=time, told="after")
 
 
 class _Row(NamedTuple):

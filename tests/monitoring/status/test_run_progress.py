@@ -88,11 +88,6 @@ def test_restarts_and_requeues_have_their_reasons(run):
     assert found.requeues == ((3.0, "preempted"), (9.0, facts.BY_SLURM))
 
 
-def test_a_job_without_any_file_was_never_seen(tmp_path):
-    nothing = RunDir(tmp_path / "none")
-    assert job_status.last_seen(nothing, facts.read_job(nothing, "7")) is None
-
-
 OFFLINE = """\
 wandb: Tracking run with wandb version 0.31.0
 wandb: Run data is saved locally in /data/wandb/offline-run-20261123_160457-abc123
@@ -123,7 +118,3 @@ def test_the_addresses_are_those_that_trackers_print(printed, links, tmp_path):
         log.parent.mkdir(parents=True)
         log.write_text(text)
     assert job_status.find_tracker_links(run, "7") == (tuple(links) or ("wandb: https://old",))
-
-
-def test_a_job_without_output_has_none(tmp_path):
-    assert job_status.find_tracker_links(RunDir(tmp_path), "7") == ()
