@@ -151,11 +151,6 @@ def test_of_many_events_only_the_newest_and_those_that_are_added_are_read(run, m
     assert sum(map(len, read)) == run.events.stat().st_size - size
 
 
-def test_a_set_up_that_failed_is_an_end(run):
-    run.batch_record("7").write_text("127 set-up failed with status 127: module load nothing\n")
-    assert follow.Output(run, "7").has_recorded_end
-
-
 def test_a_long_file_is_read_in_several_looks(run):
     output = follow.Output(run, "7")
     run.rank_log("7", "0.0", 0).write_bytes((b"x" * 999 + b"\n") * 3000)

@@ -72,7 +72,7 @@ def pids_of(*words: str) -> list[int]:
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            line = path.read_text().rstrip("\0").split("\0")
+            line = path.read_text(errors="replace").rstrip("\0").split("\0")
         except OSError:
             continue
         if tuple(line[-len(words) :]) == words and "counts" in line[-len(words) - 1]:
