@@ -29,7 +29,7 @@ from slurmddp.report.html import CLASSES, render_page
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.job_info import JobId
 from slurmddp.submission.submit_once import Submitted
-from slurmddp.submission.sweep_results import Result
+from slurmddp.submission.sweep import Result
 
 SLURMDDP = Path(sys.executable).parent / "slurmddp"
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]

@@ -5,7 +5,6 @@ once, and a cancelled job stays cancelled.
 """
 
 import os
-import secrets
 import signal
 import sys
 import time
@@ -305,7 +304,7 @@ class Supervisor:
             variables.JOB_ID: self.job.job_id,
             variables.HEAD_ADDRESS: self.slurm.address(self.job.head),
             variables.STORE_PORT: str(store),
-            variables.SECRET: secrets.token_hex(16),
+            variables.SECRET: os.urandom(16).hex(),
         }
         values |= attempts.build_resume_variables(self.job, self.attempt, self.options.checkpoints)
         if values[variables.RESTARTS] == "1" and not has_checkpoint(self.job.run, self.options.checkpoints):

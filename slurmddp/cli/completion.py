@@ -3,10 +3,9 @@
 import glob
 import os
 import re
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
@@ -65,11 +64,10 @@ def complete_target(context: click.Context, parameter: click.Parameter, incomple
     return []
 
 
-def targets_argument(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the argument that names runs and jobs."""
-    return click.argument("words", type=TEXT, metavar="[RUN|JOBID]...", nargs=-1, shell_complete=complete_target)(
-        function
-    )
+targets_argument: Final = click.argument(
+    "words", type=TEXT, metavar="[RUN|JOBID]...", nargs=-1, shell_complete=complete_target
+)
+"""Names runs and jobs."""
 
 
 def complete_value(field: Field, incomplete: str) -> list[str]:

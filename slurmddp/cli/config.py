@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from slurmddp.cli.job_command import SYNOPSIS, JobCommand, find_configuration, job_options, resolve_job
+from slurmddp.cli.job_command import JobCommand, find_configuration, resolve_job
 from slurmddp.cli.request_options import fill
 from slurmddp.cluster.request import Request
 from slurmddp.config import job_files
@@ -23,8 +23,7 @@ Entry = dict[str, Any]
 """A value, without secrets, and its origin."""
 
 
-@click.command(cls=JobCommand, options_metavar=SYNOPSIS)
-@job_options()
+@click.command(cls=JobCommand)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def config(job_file: Path | None, words: tuple[str, ...], *, as_json: bool, **parameters: Any) -> None:
     """Print every value of a job, and its source; nothing is written or submitted.

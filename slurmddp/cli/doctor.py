@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message, resolve_job
+from slurmddp.cli.job_command import JobCommand, print_message, resolve_job
 from slurmddp.cli.request_options import fill
 from slurmddp.runs.findings import Finding, worst
 from slurmddp.text import WIDTH, escape_text, wrap_text
@@ -20,8 +20,7 @@ _COLOURS: Final = {"ok": "green", "note": "cyan", "warning": "yellow", "error": 
 _INDENT: Final = " " * 21
 
 
-@click.command(cls=JobCommand, options_metavar=SYNOPSIS)
-@job_options()
+@click.command(cls=JobCommand)
 @click.option("--in-job", is_flag=True, help="Check on the nodes, by a short job, or by a step inside an allocation.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def doctor(job_file: Path | None, words: tuple[str, ...], *, in_job: bool, as_json: bool, **parameters: Any) -> int:

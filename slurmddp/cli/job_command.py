@@ -3,7 +3,7 @@
 import os
 import re
 import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -31,6 +31,8 @@ _JOB_ONLY: Final = frozenset(
     | {"--gpus"}  # of `scale`
 )
 """Options that training programs rarely have: behind COMMAND they were most likely meant for the job."""
+_BY_NAME: Final = {field.name: field for field in JOB_FIELDS.values()}
+"""The options of the job, by the names of the parameters that hold their values."""
 _SHORT: Final = {field.option.short: field for field in JOB_FIELDS.values() if field.option.short}
 _NAMED: Final = ("partition", "account", "qos", "nodelist", "exclude", "constraint", "job-name")
 """Options whose value is a name."""
@@ -50,34 +52,16 @@ def default_runs_dir() -> str:
     return named
 
 
-SYNOPSIS: Final = "[JOB.toml] [OPTIONS] [COMMAND...]"
-
-
 _COMMON: Final = (
     *("nodes", "gpus-per-node", "cpus-per-task", "partition", "account", "time"),
     *("job-name", "launcher", "venv", "env"),
 )
 """The options of the job that `--help` shows."""
 _HELP_SCOPE: Final = "slurmddp.help_scope"
-_HELP_EPILOG: Final = "Options end at COMMAND's first word. A typical line:"
-
-
-class _JobOption(click.Option):
-    """An option of the job."""
-
-
-class _WorkerOption(click.Option):
-    """An option of the bundled worker."""
-
-
-def _help_option(name: str, text: str) -> Callable[[Any], Any]:
-    def show(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's signature
-        if value:
-            ctx.meta[_HELP_SCOPE] = name
-            click.echo(ctx.get_help())
-            ctx.exit()
-
-    return click.option(f"--{name}", is_flag=True, is_eager=True, expose_value=False, help=text, callback=show)
+_HELP_SCOPES: Final = {
+    "help-all": "Show all options of the job.",
+    "help-worker": "Show the options of the bundled worker.",
+}
 
 
 class JobCommand(click.Command):
@@ -86,9 +70,25 @@ class JobCommand(click.Command):
     `split_command_line` separates COMMAND, since click would drop `-m` and a second `--`.
     """
 
+    def __init__(
+        self, name: str, *, keys: Sequence[str] = tuple(JOB_FIELDS), params: Sequence[click.Parameter], **extra: Any
+    ) -> None:
+        """Add the options of the job with these keys, those of the bundled worker, and the help on both."""
+        job = [_build_option(JOB_FIELDS[key], JOB_FIELDS[key].name) for key in keys]
+        worker = [_build_option(field, f"worker_{field.name}") for field in WORKER_FIELDS.values()]
+        hidden: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": _show_help}
+        helps = [click.Option([f"--{scope}"], help=text, **hidden) for scope, text in _HELP_SCOPES.items()]
+        shape = "[JOB.toml] [OPTIONS] [COMMAND...]"
+        super().__init__(name, params=[*job, *worker, *helps, *params], options_metavar=shape, **extra)
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Separate COMMAND, and let click parse the options."""
-        takes_value = self._takes_value()
+        takes_value: dict[str, bool] = {}
+        """For each spelling of an option, whether a value follows it."""
+        for item in self.params:
+            if isinstance(item, click.Option):
+                is_bare = item.name in _BY_NAME and _BY_NAME[item.name].option.bare
+                takes_value |= dict.fromkeys((*item.opts, *item.secondary_opts), not item.is_flag and not is_bare)
         own, job_file, words = split_command_line(args, takes_value)
         for before, word in pairwise(("", *own)):
             is_long = f"-{word}".partition("=")[0] in takes_value and word not in takes_value
@@ -104,7 +104,7 @@ class JobCommand(click.Command):
                 raise
             raise UsageError(f"{error.message.rstrip('.')}; {opposite} is the opposite") from error
         if words and args[len(own) + bool(job_file)] != "--":
-            self._check_placement(f"{ctx.command_path} ", own, job_file, words)
+            _check_placement(f"{ctx.command_path} ", own, job_file, words, takes_value)
         ctx.params["job_file"] = Path(job_file) if job_file else None
         ctx.params["words"] = words
         return rest
@@ -120,20 +120,19 @@ class JobCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Print the common options, all options of the job in groups, or those of the bundled worker."""
         scope = ctx.meta.get(_HELP_SCOPE)
-        job = {_key_of(item): item for item in self.params if isinstance(item, _JobOption)}
-        sections: dict[str, list[click.Parameter]]
-        if scope == "help-worker":
-            sections = {"Options of the bundled worker": [one for one in self.params if isinstance(one, _WorkerOption)]}
+        items = [(item.name or "", item) for item in self.get_params(ctx)]
+        sections: dict[str, list[click.Parameter]] = {}
+        if scope == "help_worker":
+            sections["Options of the bundled worker"] = [item for name, item in items if name.startswith("worker_")]
         else:
-            shown = [job[key] for key in (JOB_FIELDS if scope == "help-all" else _COMMON) if key in job]
-            own = [item for item in self.get_params(ctx) if not isinstance(item, _JobOption | _WorkerOption)]
-            sections = {}
-            for item in shown:
-                title = JOB_FIELDS[_key_of(item)].group if scope == "help-all" else "Common options of the job"
-                sections.setdefault(title, []).append(item)
+            known = dict(items)
+            for field in map(JOB_FIELDS.__getitem__, JOB_FIELDS if scope else _COMMON):
+                title = field.group if scope else "Common options of the job"
+                sections.setdefault(title, []).extend([known[field.name]] if field.name in known else [])
+            own = [item for name, item in items if name not in _BY_NAME and not name.startswith("worker_")]
             sections["Options of this command"] = sorted(own, key=lambda item: (item.name or "").startswith("help"))
-        for title, items in sections.items():
-            if records := [record for item in items if (record := item.get_help_record(ctx))]:
+        for title, shown in sections.items():
+            if records := [record for item in shown if (record := item.get_help_record(ctx))]:
                 with formatter.section(title):
                     formatter.write_dl(records)
 
@@ -142,49 +141,40 @@ class JobCommand(click.Command):
         if _HELP_SCOPE not in ctx.meta:
             formatter.write_paragraph()
             typical = self.epilog or "--nodes 2 --gpus-per-node 8 train.py --lr 0.1"
-            formatter.write_text(f"{_HELP_EPILOG} slurmddp {ctx.info_name} {typical}")
-
-    def _check_placement(self, typed: str, own: list[str], job_file: str | None, words: tuple[str, ...]) -> None:
-        """Raise UsageError with the corrected line for options of the job that stand behind COMMAND.
-
-        Prints those that may be meant for either.
-        """
-        if words[0].startswith(("\u2013", "\u2014")):
-            raise UsageError(
-                f"{quote_value(words[0])} begins with a long dash; an option has two short ones, as in --nodes 2"
-            )
-        file = [job_file] if job_file else []
-        late, kept, doubtful = _split_late_options(words, self._takes_value())
-        if late and self._takes_value().get(late[-1]):
-            raise UsageError(
-                f"{quote_value(late[-1])} needs a value, and stands before COMMAND, as in: "
-                f"{typed}{shlex.join([*file, *own, *late])} VALUE {shlex.join(kept)}"
-            )
-        if late:
-            raise UsageError(
-                f"{quote_value(late[0])} stands behind COMMAND, and {quote_value(words[0])} would get it; type: "
-                f"{typed}{shlex.join([*file, *own, *late, *kept])}; or, if the program is to get it: "
-                f"{typed}{shlex.join([*file, *own, '--', *words])}"
-            )
-        for option in doubtful:
-            print_message(
-                f"{quote_value(option)} goes to {quote_value(words[0])[1:-1]}; if it is one for the job, write it "
-                "before that"
+            formatter.write_text(
+                f"Options end at COMMAND's first word. A typical line: slurmddp {ctx.info_name} {typical}"
             )
 
-    def _takes_value(self) -> dict[str, bool]:
-        """Return for each spelling of an option whether a value follows it."""
-        takes: dict[str, bool] = {}
-        for item in self.params:
-            if isinstance(item, click.Option):
-                is_bare = isinstance(item, _JobOption) and JOB_FIELDS[_key_of(item)].option.bare
-                takes |= dict.fromkeys((*item.opts, *item.secondary_opts), not item.is_flag and not is_bare)
-        return takes
 
+def _check_placement(
+    typed: str, own: list[str], job_file: str | None, words: tuple[str, ...], takes_value: Mapping[str, bool]
+) -> None:
+    """Raise UsageError with the corrected line for options of the job that stand behind COMMAND.
 
-def _key_of(item: click.Parameter) -> str:
-    """Return the key in JOB_FIELDS of an option of the job."""
-    return (item.name or "").replace("_", "-")
+    Prints those that may be meant for either.
+    """
+    if words[0].startswith(("\u2013", "\u2014")):
+        raise UsageError(
+            f"{quote_value(words[0])} begins with a long dash; an option has two short ones, as in --nodes 2"
+        )
+    file = [job_file] if job_file else []
+    late, kept, doubtful = _split_late_options(words, takes_value)
+    if late and takes_value.get(late[-1]):
+        raise UsageError(
+            f"{quote_value(late[-1])} needs a value, and stands before COMMAND, as in: "
+            f"{typed}{shlex.join([*file, *own, *late])} VALUE {shlex.join(kept)}"
+        )
+    if late:
+        raise UsageError(
+            f"{quote_value(late[0])} stands behind COMMAND, and {quote_value(words[0])} would get it; type: "
+            f"{typed}{shlex.join([*file, *own, *late, *kept])}; or, if the program is to get it: "
+            f"{typed}{shlex.join([*file, *own, '--', *words])}"
+        )
+    for option in doubtful:
+        print_message(
+            f"{quote_value(option)} goes to {quote_value(words[0])[1:-1]}; if it is one for the job, write it "
+            "before that"
+        )
 
 
 def split_command_line(
@@ -250,19 +240,11 @@ def _is_for_job(field: Field, value: str) -> bool:
     return False
 
 
-def job_options(keys: Sequence[str] = tuple(JOB_FIELDS)) -> Callable[[Any], Any]:
-    """Return a decorator that adds the job options with these keys, and the options of the bundled worker."""
-
-    def add(function: Any) -> Any:
-        function = _help_option("help-worker", "Show the options of the bundled worker.")(function)
-        function = _help_option("help-all", "Show all options of the job.")(function)
-        for field in reversed(WORKER_FIELDS.values()):
-            function = _click_option(field, _WorkerOption, f"worker_{field.name}")(function)
-        for key in reversed(keys):
-            function = _click_option(JOB_FIELDS[key], _JobOption, JOB_FIELDS[key].name)(function)
-        return function
-
-    return add
+def _show_help(ctx: click.Context, option: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's signature
+    if value:
+        ctx.meta[_HELP_SCOPE] = option.name
+        click.echo(ctx.get_help())
+        ctx.exit()
 
 
 def resolve_job(
@@ -321,22 +303,21 @@ def _explain_unknown_option(error: click.NoSuchOption, known: Collection[str]) -
     return f"No such option {quote_value(name)}; {instead or '--help-all lists the options'}"
 
 
-def _click_option(field: Field, kind: type[click.Option], name: str) -> Callable[[Any], Any]:
+def _build_option(field: Field, name: str) -> click.Option:
     option, default = field.option, field.default
     is_shown = isinstance(default, str | int | float) and not isinstance(default, bool)
     text = option.help + " Repeatable." * field.is_list + (f" [default: {default}]" if is_shown else "")
     names = [word for word in (option.short, f"--{field.key}", f"--{option.also}" if option.also else "") if word]
     if field.is_switch:
-        both = default or kind is _WorkerOption
+        both = default or name not in _BY_NAME
         names = [f"--{field.key}/--no-{field.key}"] if both else names
-        return click.option(*names, name, cls=kind, is_flag=True, default=None, help=text)
-    return click.option(
-        *names,
-        name,
-        cls=kind,
+        return click.Option([*names, name], is_flag=True, default=None, help=text)
+    bare: dict[str, Any] = {"is_flag": False, "flag_value": option.bare} if option.bare else {}
+    return click.Option(
+        [*names, name],
         metavar=option.metavar or "|".join(field.choices) or ("N" if field.is_number else "TEXT"),
         multiple=field.is_list,
-        **({"is_flag": False, "flag_value": option.bare} if option.bare else {}),
+        **bare,
         help=text,
         shell_complete=lambda _context, _option, incomplete: _complete_value(field, incomplete),
     )

@@ -5,7 +5,7 @@ import os
 import shlex
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -16,15 +16,16 @@ import click
 
 from slurmddp.cli.completion import complete_target
 from slurmddp.cli.job_command import print_message, write_bytes
-from slurmddp.cli.run_arguments import TEXT, runs_dir_option
+from slurmddp.cli.run_arguments import TEXT, find_target, runs_dir_option
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.monitoring import follow as following
 from slurmddp.monitoring.logs.merge import ALL, ATTEMPT, LAST, Line, Selection, last_lines_of_settings, lines
-from slurmddp.monitoring.logs.select_files import find_target, newest_with_output, next_job
-from slurmddp.monitoring.status import query_jobs
+from slurmddp.monitoring.status import last_submission, query_jobs
 from slurmddp.runs import lookup
+from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target
 from slurmddp.slurm import queries
+from slurmddp.slurm.job_info import JobRef, is_job_id
 from slurmddp.slurm.states import has_ended
 from slurmddp.text import clean_line, escape_text, quote_value
 
@@ -211,10 +212,33 @@ def _follow(wanted: Selection, tail: int | None, writer: _LineWriter) -> None:
             print_message(f"job {wanted.job_id} is {job.state}")
             return
     try:
-        following.follow_job(output, os.environ, show=writer.write, notice=print_message)
+        following.Follower(output, os.environ, writer.write, print_message).follow()
     except KeyboardInterrupt:
         print_message(f"job {wanted.job_id} continues; to follow it again, type: slurmddp logs -f {wanted.job_id}")
         raise
+
+
+def next_job(word: str | None, run: RunDir, job_id: str) -> str:
+    """Return the run's next job after this one; empty when there is none, or when the word names this job alone."""
+    if word and is_job_id(word):
+        return ""
+    later = iter(lookup.find_all_jobs(run).jobs)
+    return next(later, "") if job_id in later else ""
+
+
+def newest_with_output(run: RunDir, jobs: Sequence[str]) -> str:
+    """Return the newest job that has printed something, else that of the last submission which starts first.
+
+    Raises UsageError when it is a whole array.
+    """
+    for job_id in reversed(jobs):
+        refs = [JobRef.parse(path.stem) for path in run.logs.glob(f"{job_id}_*.out")]
+        if tasks := [task for task in refs if task.is_task]:
+            last = max(tasks, key=lambda task: task.task_index or 0)
+            raise UsageError(f"job {job_id} is an array; give one task of it, as in {last}")
+        if run.batch_log(job_id).exists() or run.attempts(job_id):
+            return job_id
+    return last_submission(lookup.Target(run, tuple(jobs))).jobs[0]
 
 
 def _choose_formatter(wanted: Selection, *, follow: bool, errors: bool, as_json: bool) -> Formatter:

@@ -7,12 +7,11 @@ from typing import Any
 
 import click
 
-from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message, write_bytes
+from slurmddp.cli.job_command import JobCommand, print_message, write_bytes
 from slurmddp.cli.request_options import build_request, dependency_options, sweep_options
 
 
-@click.command(cls=JobCommand, options_metavar=SYNOPSIS)
-@job_options()
+@click.command(cls=JobCommand)
 @sweep_options
 @dependency_options
 @click.option("--explain", is_flag=True, help="Print on stderr which values come from the cluster, and why.")

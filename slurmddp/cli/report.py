@@ -10,9 +10,8 @@ from typing import Final
 import click
 
 from slurmddp.cli.job_command import write_bytes
-from slurmddp.cli.run_arguments import TEXT, runs_dir_option
+from slurmddp.cli.run_arguments import TEXT, find_run, runs_dir_option
 from slurmddp.errors import UsageError
-from slurmddp.monitoring.logs.select_files import find_run
 from slurmddp.report.collect import collect_report, make_json
 from slurmddp.report.html import render_page
 from slurmddp.runs.files import check_out_file, write_whole

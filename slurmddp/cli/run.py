@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
-from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message, resolve_job, write_bytes
+from slurmddp.cli.job_command import JobCommand, print_message, resolve_job, write_bytes
 from slurmddp.cli.request_options import print_reading, with_ranks
 from slurmddp.cli.status_format import format_metrics
-from slurmddp.monitoring.status.run_progress import read_progress
+from slurmddp.monitoring.status.job_status import read_progress
 from slurmddp.runs.facts import read_job
 from slurmddp.runs.layout import RunDir
 from slurmddp.script.build import check_program, check_pythons, check_variables
@@ -31,8 +31,7 @@ _LOCAL_OPTIONS: Final = (
 )
 
 
-@click.command(cls=JobCommand, options_metavar=SYNOPSIS, epilog="--gpus-per-node 8 train.py --lr 0.1")
-@job_options(_LOCAL_OPTIONS)
+@click.command(cls=JobCommand, keys=_LOCAL_OPTIONS, epilog="--gpus-per-node 8 train.py --lr 0.1")
 @click.option("--devices", metavar="N,N...", help="GPUs to use, as in 0,2 [default: as many as there are ranks].")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; the output goes to stderr.")
 def run(job_file: Path | None, words: tuple[str, ...], *, devices: str | None, as_json: bool, **parameters: Any) -> int:

@@ -1,4 +1,4 @@
-"""What the commands share that name runs: the check of a text, and `--runs-dir`."""
+"""What the commands share that name runs: the check of a text, `--runs-dir`, and the run that a word names."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,10 @@ from slurmddp.cli.job_command import default_runs_dir
 from slurmddp.config import job_files
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.errors import UsageError
-from slurmddp.runs.registry import GivenFolder
+from slurmddp.runs import lookup
+from slurmddp.runs.layout import RunDir
+from slurmddp.runs.registry import GivenFolder, hint_elsewhere
+from slurmddp.runs.submissions import last_time
 from slurmddp.text import quote_value
 
 _KEY: Final = "runs-dir"
@@ -58,3 +61,33 @@ runs_dir_option: Final = click.option(
     help=f"Folder that contains the runs. [default: {JOB_FIELDS[_KEY].default}]",
 )
 """For commands that read runs and describe no job."""
+
+
+def find_target(word: str | None, runs_dir: str) -> lookup.Target:
+    """Return what a word names: a run, a whole sweep, or a job, which may be of no run here.
+
+    Without a word it is the run that was submitted last, or the last run on this machine when none was submitted.
+    Raises UsageError when there is none.
+    """
+    if word is not None:
+        return lookup.find([word], runs_dir, local=True)[0]
+    known = [target for target in lookup.find([], runs_dir, local=True) if target.jobs]
+    if not known:
+        hint = hint_elsewhere() or "--runs-dir names another folder"
+        raise UsageError(f"nothing was submitted in {runs_dir} yet; {hint}")
+    return max(known, key=lambda target: (last_time(target.records), target.jobs[-1]))
+
+
+def find_run(word: str | None, runs_dir: str) -> RunDir:
+    """Return the one run that a word names; also one that `slurmddp` did not submit, if it has events.
+
+    Raises UsageError as `find_target` does, for a sweep of several settings, and for a job of no run here.
+    """
+    if word is not None:
+        run = RunDir.named("." if "/" in word else runs_dir, word)
+        if run.events.is_file() and not run.submissions.is_file():
+            return run
+    found = lookup.require_one(find_target(word, runs_dir), word or "")
+    if found.run is None:
+        raise UsageError(f"job {quote_value(found.name)} is of no run in {runs_dir}; --runs-dir names another folder")
+    return found.run

@@ -160,7 +160,7 @@ def preempt(name: str, word: str | None) -> None:
     job).
     """
     from slurmddp.cli.job_command import default_runs_dir
-    from slurmddp.monitoring.logs.select_files import find_target
+    from slurmddp.cli.run_arguments import find_target
     from slurmddp.runs.lookup import require_one
 
     job_id = require_one(find_target(word, default_runs_dir()), word or "").jobs[-1]

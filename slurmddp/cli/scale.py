@@ -8,27 +8,30 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message, resolve_job
+from slurmddp.cli.job_command import JobCommand, print_message, resolve_job
 from slurmddp.cli.request_options import print_reading
 from slurmddp.config.job_files import read_named
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.config.resolve import Resolved
 from slurmddp.errors import UsageError
 from slurmddp.runs.files import check_out_file, write_whole
-from slurmddp.scaling.measurements import Study, compare_sizes, format_study
+from slurmddp.scaling.measurements import Study, compare_sizes, format_csv, format_study, parse_csv
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from slurmddp.scaling.measurements import Point, Scaling
-    from slurmddp.scaling.plan import PlannedJob
+    from slurmddp.scaling.study import PlannedJob
 
 _EXCLUDED: Final = ("nodes", "hold")
 """Options without a use here: each size has its own nodes, and a study waits for its jobs."""
 
 
-@click.command(cls=JobCommand, options_metavar=SYNOPSIS, epilog="--gpus 1,2,4,8 train.py --lr 0.1")
-@job_options(tuple(key for key in JOB_FIELDS if key not in _EXCLUDED))
+@click.command(
+    cls=JobCommand,
+    keys=tuple(key for key in JOB_FIELDS if key not in _EXCLUDED),
+    epilog="--gpus 1,2,4,8 train.py --lr 0.1",
+)
 @click.option("--gpus", metavar="N,N...", help="Sizes to measure, as in 1,2,4,8.")
 @click.option("--weak", "scaling", flag_value="weak", help="Keep the batch of a rank constant. [default]")
 @click.option("--strong", "scaling", flag_value="strong", help="Keep the samples of a step constant.")
@@ -72,8 +75,6 @@ def scale(  # noqa: PLR0913 - an argument for each option
     Each size is a job, NAME-scale-N, that fills a node before it uses the next, and ends after --steps (100) steps. The
     same command again collects the existing measurements and submits the missing jobs.
     """
-    from slurmddp.scaling import csvfile
-
     if not 0 < min_efficiency <= 1:
         raise UsageError(f"--efficiency {min_efficiency:g} is not a share, above 0 to 1; for 80 % give 0.8")
     if csv_file:
@@ -87,7 +88,7 @@ def scale(  # noqa: PLR0913 - an argument for each option
         if named := named + [str(word) for word in (job_file, *words) if word]:
             raise UsageError(f"--from-csv reads finished measurements; leave {named[0]} out")
         raw = sys.stdin.buffer.read() if from_csv == "-" else read_named(from_csv, "--from-csv:")
-        points, scaling = csvfile.parse_csv(raw.decode("utf-8", "replace"), from_csv, scaling)
+        points, scaling = parse_csv(raw.decode("utf-8", "replace"), from_csv, scaling)
         name, is_complete = Path(from_csv).stem, True
     elif gpus:
         scaling = scaling or "weak"
@@ -107,7 +108,7 @@ def scale(  # noqa: PLR0913 - an argument for each option
 
 def _plan(resolved: Resolved, gpus: str, scaling: "Scaling", warm_up: int, repeats: int) -> "Sequence[PlannedJob]":
     from slurmddp.cluster.request import fill_from_cluster
-    from slurmddp.scaling.plan import STEPS, parse_sizes, plan_study
+    from slurmddp.scaling.study import STEPS, parse_sizes, plan_study
 
     sizes = parse_sizes(gpus)
     jobs = plan_study(resolved, fill_from_cluster(resolved, os.environ), sizes, scaling=scaling, repeats=repeats)
@@ -120,24 +121,24 @@ def _plan(resolved: Resolved, gpus: str, scaling: "Scaling", warm_up: int, repea
 
 def _measure(jobs: "Sequence[PlannedJob]", warm_up: int, *, together: bool) -> "tuple[list[Point], bool]":
     """Run the jobs that are missing; return what all of them have measured, and whether none is missing."""
-    from slurmddp.scaling import run_study
+    from slurmddp.scaling import study
 
     try:
-        unmeasured = run_study.run_jobs(jobs, together=together, environ=os.environ, notice=print_message)
+        unmeasured = study.run_jobs(jobs, together=together, environ=os.environ, notice=print_message)
     except KeyboardInterrupt:
         print_message("the jobs go on without this command; type it again to collect their measurements")
         raise
-    points, reasons = run_study.read_points(jobs, warm_up=warm_up)
+    points, reasons = study.read_points(jobs, warm_up=warm_up)
     for reason in reasons:
         print_message(reason)
     return points, not (unmeasured or reasons)
 
 
 def _print_study(study: Study, csv_file: str | None, picture_file: str | None, *, as_json: bool) -> None:
-    from slurmddp.scaling import csvfile, plot
+    from slurmddp.scaling import plot
 
     if csv_file:
-        write_whole(Path(csv_file).absolute(), csvfile.format_csv(study.results, study.scaling).encode())
+        write_whole(Path(csv_file).absolute(), format_csv(study.results, study.scaling).encode())
         print_message(f"table: {csv_file}")
     if picture_file:
         suffix = Path(picture_file).suffix

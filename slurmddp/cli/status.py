@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
 
@@ -86,18 +86,14 @@ def _explain_none(runs_dir: str, *, all_folders: bool) -> str:
 def _print(shown: Sequence[JobStatus], groups: Sequence[Sequence[JobStatus]], *, named: bool, by_folder: bool) -> None:
     width = max(WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else sys.maxsize
     lines = _format_folders(shown, width) if by_folder else _format(shown, groups, named=named, width=width)
-    click.echo("\n".join(_paint_states(lines, shown) if sys.stdout.isatty() else lines))
-    if silence := next((item.silence for item in shown if item.silence), ""):
-        print_message(f"{explain_silence(escape_text(silence))}; the states come from files and may be old")
-
-
-def _paint_states(lines: Iterable[str], shown: Sequence[JobStatus]) -> Iterator[str]:
-    """Yield the lines with their states in colour."""
     colours = {escape_text(item.state): item.outcome.meaning.colour for item in shown}
     states = "|".join(re.escape(state) for state, colour in colours.items() if colour)
-    state = re.compile(rf"(?<=\s)({states})(?=\s|$)") if states and not os.environ.get("NO_COLOR") else None
-    paint = lambda found: click.style(found[0], fg=colours[found[0]])  # noqa: E731
-    return (state.sub(paint, line, count=1) if state else line for line in lines)
+    if states and sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
+        state = re.compile(rf"(?<=\s)({states})(?=\s|$)")
+        lines = (state.sub(lambda found: click.style(found[0], fg=colours[found[0]]), line, count=1) for line in lines)
+    click.echo("\n".join(lines))
+    if silence := next((item.silence for item in shown if item.silence), ""):
+        print_message(f"{explain_silence(escape_text(silence))}; the states come from files and may be old")
 
 
 def _format_folders(shown: Sequence[JobStatus], width: int) -> Iterator[str]:

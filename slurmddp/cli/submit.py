@@ -6,29 +6,24 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message, write_bytes
+from slurmddp.cli.job_command import JobCommand, print_message, write_bytes
 from slurmddp.cli.request_options import build_request, dependency_options
 from slurmddp.cluster.request import Request
 from slurmddp.config.recipes import starts_anew
 from slurmddp.config.resolve import BUILT_IN
 from slurmddp.errors import SlurmddpError, UsageError
-from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import submissions
 from slurmddp.slurm.environment import scrubbed
 from slurmddp.submission import submit as submitting
 from slurmddp.submission.compatibility import choose_run
 from slurmddp.submission.submit_once import Submitted
 
-if TYPE_CHECKING:
-    from slurmddp.diagnose.rule_types import Diagnosis
 
-
-@click.command(cls=JobCommand, options_metavar=SYNOPSIS)
-@job_options()
+@click.command(cls=JobCommand)
 @click.option("--continue", "change", is_flag=True, help="Continue a run although its COMMAND has changed.")
 @click.option("--dry-run", is_flag=True, help="Print the script and the answer of sbatch; nothing is queued.")
 @click.option(
@@ -67,7 +62,9 @@ def submit(  # noqa: PLR0913 - an argument for each option
         print_message(f"left out of sbatch's environment: {' '.join(scrubbed(os.environ)) or 'nothing'}")
     request = build_request(job_file, words, parameters)
     asked: list[UsageError] = []
-    chosen = _explain_default(request, job_file)
+    resolved = request.resolved
+    is_given = job_file or resolved.spec.command or set(resolved.program_origins.values()) - {BUILT_IN}
+    chosen = [] if is_given else ["no COMMAND was given: the bundled example trains"]
     if not change:
         request = choose_run(request, os.environ, chosen.append, ask=asked.append if dry_run else None)
     if dry_run:
@@ -112,14 +109,6 @@ def submit(  # noqa: PLR0913 - an argument for each option
     return _wait(job, _result(job), show=follow, as_json=as_json) if waits else 0
 
 
-def _explain_default(request: Request, job_file: Path | None) -> list[str]:
-    """Return a line that says what trains where neither a program nor an option of the bundled one was given."""
-    resolved = request.resolved
-    if job_file or resolved.spec.command or set(resolved.program_origins.values()) - {BUILT_IN}:
-        return []
-    return ["no COMMAND was given: the bundled example trains"]
-
-
 def check_recorded(job: Submitted) -> None:
     """Raise SlurmddpError for a job that is queued, but that its run has no record of."""
     if job.unrecorded:
@@ -157,6 +146,7 @@ def _print_result(result: dict[str, Any], *, as_json: bool) -> None:
 def _wait(job: Submitted, result: dict[str, Any], *, show: bool, as_json: bool) -> int:
     """Wait for the end of a job and print how it ended; return the exit status."""
     from slurmddp.cli.status_format import format_job
+    from slurmddp.diagnose.diagnosis import diagnose
     from slurmddp.diagnose.rule_types import format_diagnosis
     from slurmddp.monitoring import follow as following
     from slurmddp.monitoring.status import query_jobs
@@ -173,8 +163,11 @@ def _wait(job: Submitted, result: dict[str, Any], *, show: bool, as_json: bool) 
         if isinstance(error, KeyboardInterrupt):
             print_message(f"job {number} continues; to cancel it, type: slurmddp cancel {number}")
         raise
-    succeeded = ended.meaning.wait_status == 0
-    diagnosis = None if succeeded else _diagnosis(job.run, number)
+    diagnosis = None
+    try:
+        diagnosis = diagnose(job.run, number, os.environ) if ended.meaning.wait_status else None
+    except SlurmddpError as error:
+        print_message(f"the cause of the failure is not known: {error}")
     if as_json:
         cause = asdict(diagnosis) if diagnosis else None
         _print_result(
@@ -187,14 +180,3 @@ def _wait(job: Submitted, result: dict[str, Any], *, show: bool, as_json: bool) 
     for line in format_diagnosis(diagnosis) if diagnosis else ():
         print_message(line)
     return ended.meaning.wait_status
-
-
-def _diagnosis(run: RunDir, job_id: str) -> "Diagnosis | None":
-    """Return why a job failed; print a message and return None if that cannot be found out."""
-    from slurmddp.diagnose.diagnosis import diagnose
-
-    try:
-        return diagnose(run, job_id, os.environ)
-    except SlurmddpError as error:
-        print_message(f"the cause of the failure is not known: {error}")
-        return None

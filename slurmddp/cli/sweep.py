@@ -17,7 +17,7 @@ import click
 import msgspec
 
 from slurmddp.cli.completion import complete_target
-from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message
+from slurmddp.cli.job_command import JobCommand, print_message
 from slurmddp.cli.request_options import build_request, dependency_options, sweep_options
 from slurmddp.cli.run_arguments import runs_dir_option
 from slurmddp.cli.submit import check_recorded, print_dry_run
@@ -31,9 +31,17 @@ from slurmddp.outcome import Kind
 from slurmddp.runs.layout import RunDir
 from slurmddp.submission.compatibility import choose_run
 from slurmddp.submission.submit_once import Submitted
-from slurmddp.submission.sweep import SweepProgress, describe_growth, read_progress
+from slurmddp.submission.sweep import (
+    Result,
+    SweepProgress,
+    describe_growth,
+    find_sweep,
+    last_printed,
+    ranked,
+    read_progress,
+    results,
+)
 from slurmddp.submission.sweep import sweep as submit_sweep
-from slurmddp.submission.sweep_results import Result, find_sweep, last_printed, ranked, results
 from slurmddp.text import WIDTH, count, escape_text, format_table, quote_value, shorten_text
 
 _MOST_METRICS: Final = 4
@@ -56,8 +64,9 @@ class _Sweep(JobCommand):
         return super().make_context(info_name, args, parent=parent, **extra)
 
 
-@click.command(cls=_Sweep, options_metavar=SYNOPSIS, epilog="--set lr=0.1,0.2 train.py --lr {lr}")
-@job_options(tuple(key for key in JOB_FIELDS if key != "reset"))
+@click.command(
+    cls=_Sweep, keys=tuple(key for key in JOB_FIELDS if key != "reset"), epilog="--set lr=0.1,0.2 train.py --lr {lr}"
+)
 @sweep_options
 @dependency_options
 @click.option("--continue", "change", is_flag=True, help="Continue a sweep although its COMMAND has changed.")

@@ -33,31 +33,27 @@ def tensorboard(target: str | None, *, runs_dir: str, port: int | None) -> None:
     stdout is the address. It contains a secret, so that other users of this machine cannot open it. To open it from
     your own machine, use the ssh command that is printed, too.
     """
-    folder = _find_folder(target, runs_dir)
+    folder = Path(runs_dir).absolute()
+    if target is None:
+        if not folder.is_dir():
+            raise UsageError(f"there are no runs in {quote_value(runs_dir)}; give a RUN, or --runs-dir")
+    else:
+        found = lookup.find_folder(target, runs_dir)
+        if found is None:
+            raise UsageError(
+                f"{quote_value(target)} is neither a folder nor a run in {runs_dir}; give one of them, or --runs-dir"
+            )
+        folder = RunDir(found.absolute()).tensorboard
+        if not folder.is_dir():
+            raise UsageError(
+                f"run {quote_value(target)} has no data for TensorBoard; give the bundled worker --tensorboard"
+            )
     url = _start_server(folder, port)
     at = urlsplit(url).port
     click.echo(url)
     print_message(f"TensorBoard of {folder}; Ctrl-C ends it. From your own machine, first:")
     print_message(f"  ssh -L {at}:{HOST}:{at} {getpass.getuser()}@{socket.gethostname()}")
     threading.Event().wait()
-
-
-def _find_folder(target: str | None, runs_dir: str) -> Path:
-    if target is None:
-        if not Path(runs_dir).is_dir():
-            raise UsageError(f"there are no runs in {quote_value(runs_dir)}; give a RUN, or --runs-dir")
-        return Path(runs_dir).absolute()
-    folder = lookup.find_folder(target, runs_dir)
-    if folder is None:
-        raise UsageError(
-            f"{quote_value(target)} is neither a folder nor a run in {runs_dir}; give one of them, or --runs-dir"
-        )
-    data = RunDir(folder.absolute()).tensorboard
-    if not data.is_dir():
-        raise UsageError(
-            f"run {quote_value(target)} has no data for TensorBoard; give the bundled worker --tensorboard"
-        )
-    return data
 
 
 def _start_server(folder: Path, port: int | None) -> str:

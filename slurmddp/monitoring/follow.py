@@ -46,23 +46,14 @@ def wait_for_job(
 ) -> Outcome:
     """Return how the job ended; `show` gets the output of rank 0 and of the batch script, `notice` the states.
 
-    Control characters are removed from what is shown. Raises as `follow_job` does.
+    Control characters are removed from what is shown. Raises as `Follower.follow` does.
     """
     output = Output(run, job_id, ranks=frozenset({0} if show else ()))
-    return follow_job(output, environ, show=lambda line: show(clean_line(line.text)) if show else None, notice=notice)
-
-
-def follow_job(output: "Output", environ: Mapping[str, str], *, show: Callable[[Line], None], notice: Say) -> Outcome:
-    """Return how the job ended; until then, `show` gets its output and `notice` its states.
-
-    Raises ClusterError when the controller has not answered for five minutes, and when it does not know the job and
-    the files do not tell how it ended.
-    """
-    return _Follower(output, environ, show, notice).follow()
+    return Follower(output, environ, lambda line: show(clean_line(line.text)) if show else None, notice).follow()
 
 
 @dataclass
-class _Follower:
+class Follower:
     """One wait for a job. Lines are held back until Slurm has answered: a state comes before the lines it explains."""
 
     output: "Output"
@@ -76,7 +67,11 @@ class _Follower:
     """How many answers in a row have told the same."""
 
     def follow(self) -> Outcome:
-        """Ask for the state and read the output in turn, until the job has ended."""
+        """Return how the job ended; until then, `show` gets its output and `notice` its states.
+
+        Raises ClusterError when the controller has not answered for five minutes, and when it does not know the job and
+        the files do not tell how it ended.
+        """
         unknown = 0
         while True:
             job = self._ask()

@@ -83,11 +83,11 @@ def _template_values(report: Report) -> dict[str, Any]:
         "kinds": svg.KINDS,
         "allocated": ALLOCATED,
         "shares": svg.draw_shares(seconds),
-        "whole": svg.draw_run(timeline),
+        "whole": svg.draw_bar(timeline, timeline.spans, attempts, svg.MARKED - {"checkpoint"}),
         "axis": svg.draw_time_axis(timeline),
         "attempts": [
-            (attempt, svg.draw_attempt(timeline, attempt), attempt.events.last("start"))
-            for attempt in report.attempts[-MOST_ATTEMPTS:]
+            (one, svg.draw_bar(timeline, (*one.before, *one.spans), [one]), one.events.last("start"))
+            for one in attempts[-MOST_ATTEMPTS:]
         ],
         "classes": CLASSES,
         "charts": svg.draw_charts(curves.build_metric_curves(attempts, report.counts), attempts),

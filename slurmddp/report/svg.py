@@ -5,7 +5,7 @@ square of SIDE by SIDE that is stretched.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -44,7 +44,7 @@ _TITLES: Final = {
 }
 _FROM_ZERO: Final = frozenset(_TITLES)
 """Rates and durations are shown from zero on, so that a small change looks small."""
-_MARKED: Final = frozenset({"checkpoint", "notice", "requeue", "cancel", "restart"})
+MARKED: Final = frozenset({"checkpoint", "notice", "requeue", "cancel", "restart"})
 """The kinds of events that have a mark on a bar."""
 _ODD_GLYPHS: Final = {"nan": "\N{MULTIPLICATION SIGN}", "inf": "▲", "-inf": "▼"}
 
@@ -74,15 +74,23 @@ Chart = Mapping[str, Any]
 """A curve with its axes, as the page's template reads it."""
 
 
-def draw_run(timeline: Timeline) -> list[Mark]:
-    """Return the whole run as one bar, without its checkpoints."""
-    marks = [mark for attempt in timeline.attempts for mark in _marks(timeline, attempt) if mark.kind != "checkpoint"]
-    return _draw_bar(timeline, timeline.spans, marks)
+def draw_bar(
+    timeline: Timeline, spans: Sequence[Span], attempts: Sequence[TimedAttempt], kinds: Collection[str] = MARKED
+) -> list[Mark]:
+    """Return spans at their place in the bar of the run, with the attempts' events of these kinds as moments.
 
-
-def draw_attempt(timeline: Timeline, attempt: TimedAttempt) -> list[Mark]:
-    """Return one attempt and the time before it, at their place in the bar of the run."""
-    return _draw_bar(timeline, (*attempt.before, *attempt.spans), list(_marks(timeline, attempt)))
+    There are at most MOST_MARKS moments: of more, evenly chosen ones.
+    """
+    pieces, length = [], timeline.end - timeline.begin or 1.0
+    for span in spans:
+        words = f"{KINDS[span.kind]}: {number_format.duration(span.seconds)} from {number_format.clock(span.begin)}"
+        place = _percent((span.begin - timeline.begin) / length)
+        pieces.append(Mark(span.kind, place, words, _percent(span.seconds / length)))
+    events = [event for attempt in attempts for event in attempt.events.events if event.kind in kinds]
+    for event in events[:: -(-len(events) // MOST_MARKS) or 1]:
+        words = f"{describe_event(event)}, {number_format.clock(event.time)}"
+        pieces.append(Mark(event.kind, _percent((event.time - timeline.begin) / length), words))
+    return pieces
 
 
 def draw_shares(seconds: Sequence[tuple[TimeKind, float]]) -> list[Mark]:
@@ -131,31 +139,6 @@ def _draw_chart(name: str, lines: Sequence[Line], x: Scale, looks: Mapping[str, 
         "x_ticks": [_tick(x.at(step), f"{step:,.0f}") for step in x.ticks(whole=True)],
         "y_ticks": [Tick(_percent(1 - y.at(value)), number_format.figure(value)) for value in y.ticks() if values],
     }
-
-
-def _draw_bar(timeline: Timeline, spans: Sequence[Span], marks: Sequence[Mark]) -> list[Mark]:
-    """Return a bar with at most MOST_MARKS moments: of more, evenly chosen ones."""
-    pieces = []
-    for span in spans:
-        words = f"{KINDS[span.kind]}: {number_format.duration(span.seconds)} from {number_format.clock(span.begin)}"
-        width = _percent(span.seconds / _length(timeline))
-        pieces.append(Mark(span.kind, _at(timeline, span.begin), words, width))
-    return [*pieces, *marks[:: -(-len(marks) // MOST_MARKS) or 1]]
-
-
-def _marks(timeline: Timeline, attempt: TimedAttempt) -> Iterator[Mark]:
-    for event in attempt.events.events:
-        if event.kind in _MARKED:
-            words = f"{describe_event(event)}, {number_format.clock(event.time)}"
-            yield Mark(event.kind, _at(timeline, event.time), words)
-
-
-def _at(timeline: Timeline, time: float) -> str:
-    return _percent((time - timeline.begin) / _length(timeline))
-
-
-def _length(timeline: Timeline) -> float:
-    return timeline.end - timeline.begin or 1.0
 
 
 def _tick(share: float, label: str) -> Tick:

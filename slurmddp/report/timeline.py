@@ -35,7 +35,12 @@ def build_timeline(run: Run, times: Mapping[str, float], *, now: float) -> Timel
     attempts = _add_spans(build_attempts(run, now))
     begin = min([*times.values(), *(attempt.begin for attempt in attempts)], default=now)
     attempts = _add_waits(attempts, times, begin)
-    after = _wait_after(run, attempts, times, now)
+    last = attempts[-1] if attempts else None
+    since = last.end if last else min(times.values(), default=now)
+    own = {last.job_id: since} if last else {}  # a requeued job waits since its last attempt
+    queued = [job.job_id for job in run.jobs if job.outcome.kind.phase == "queued"]
+    submitted = [own.get(job, times.get(JobRef.parse(job).array_id, since)) for job in queued]
+    after = _wait_spans(since, min(submitted), now) if submitted else ()
     end = after[-1].end if after else max((attempt.end for attempt in attempts), default=begin)
     return Timeline(begin=begin, end=end, attempts=tuple(attempts), after=after)
 
@@ -115,18 +120,6 @@ def _add_waits(attempts: list[TimedAttempt], times: Mapping[str, float], begin: 
             submitted = min([own, *(time for time in times.values() if time >= since)])
         done.append(replace(attempt, before=_wait_spans(since, submitted, attempt.begin)))
     return done
-
-
-def _wait_after(run: Run, attempts: list[TimedAttempt], times: Mapping[str, float], now: float) -> tuple[Span, ...]:
-    """Return the time since the last attempt, if a job is in the queue."""
-    queued = [job.job_id for job in run.jobs if job.outcome.kind.phase == "queued"]
-    if not queued:
-        return ()
-    last = attempts[-1] if attempts else None
-    since = last.end if last else min(times.values(), default=now)
-    own = {last.job_id: since} if last else {}  # a requeued job waits since its last attempt
-    submitted = min(own.get(job, times.get(JobRef.parse(job).array_id, since)) for job in queued)
-    return _wait_spans(since, submitted, now)
 
 
 def _wait_spans(since: float, submitted: float, until: float) -> tuple[Span, ...]:

@@ -1,7 +1,6 @@
 """`slurmddp run`: the same job on this machine, without Slurm, by torchrun. Starts one process and waits for it."""
 
 import os
-import secrets
 import signal
 import subprocess
 import sys
@@ -147,7 +146,7 @@ def _environment(
         variables.CHECKPOINT_DIR: str(run.checkpoints),
         variables.OWNER: str(Claim(HERE, job_id, ATTEMPT)),
         variables.RANK_LOGS: "1",
-        variables.SECRET: secrets.token_hex(16),
+        variables.SECRET: os.urandom(16).hex(),
         variables.EXIT_0_AFTER_SIGNAL: "done",
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS", "1"),

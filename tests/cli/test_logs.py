@@ -147,8 +147,6 @@ def test_json_has_one_object_per_line(logs, run):
         (["--rank", "0", "--all"], "--rank cannot be combined with --all"),
         (["--attempt", "newest"], "--attempt 'newest' is not an attempt; give last, all, or one as in 0.0"),
         (["-f", "--attempt", "0.0"], "--follow continues from the newest attempt"),
-        (["--attempt", "4.0"], "job 7 has no attempt 4.0; its attempts are 0.0"),
-        (["--rank", "9"], "rank 9 has no output in attempt 0.0 of job 7; the last with output is 1"),
         (["nix"], "'nix' is not a job id, nor a submitted run in jobs"),
     ],
 )

@@ -44,7 +44,7 @@ class May(NamedTuple):
 
 HEAVY = "asyncio concurrent http logging multiprocessing socket "
 STATUS = "slurmddp.monitoring slurmddp.runs.history slurmddp.slurm.queries slurmddp.runs.lookup "
-SWEEP = "slurmddp.submission.sweep slurmddp.submission.sweep_grid slurmddp.submission.sweep_results "
+SWEEP = "slurmddp.submission.sweep slurmddp.submission.sweep_grid "
 SUBMIT = (
     SWEEP
     + "slurmddp.submission.submit slurmddp.submission.cancel slurmddp.submission.requeue slurmddp.script.snapshot "

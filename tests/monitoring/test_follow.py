@@ -40,15 +40,21 @@ def shown(output):
     return [clean_line(line.text) for line in output.new_lines()]
 
 
-def test_only_whole_lines_are_passed_on_and_each_once(run):
+@pytest.mark.parametrize(
+    "looks",
+    [
+        [(b"one\ntw", ["one"]), (b"one\ntwo\n\xff\n", ["two", "\ufffd"])],
+        [(b"one\ntwo\n", ["one", "two"]), (b"3\n", ["3"])],
+        [(b" 10%\r 20%\r", [" 10%"]), (b" 10%\r 20%\r\nnext\r\nlast", [" 20%", "next"])],
+    ],
+    ids=["lines", "emptied", "returns of a progress bar"],
+)
+def test_only_whole_lines_are_passed_on_and_each_once(run, looks):
     output = follow.Output(run, "7")
-    log = run.rank_log("7", "0.0", 0)
     assert shown(output) == []
-    log.write_bytes(b"one\ntw")
-    assert shown(output) == ["one"]
-    with log.open("ab") as file:
-        file.write(b"o\n\xff\n")
-    assert shown(output) == ["two", "\ufffd"]
+    for content, new in looks:
+        run.rank_log("7", "0.0", 0).write_bytes(content)
+        assert shown(output) == new
 
 
 def test_a_later_attempt_is_followed_too(run):
@@ -93,15 +99,6 @@ def test_what_was_there_before_can_be_skipped_and_the_end_is_known_all_the_same(
     with log.open("ab") as file:
         file.write(b" and half\n")
     assert shown(output) == ["half and half"]
-
-
-def test_a_file_that_was_emptied_begins_anew(run):
-    output = follow.Output(run, "7")
-    log = run.rank_log("7", "0.0", 0)
-    log.write_text("one\ntwo\n")
-    assert shown(output) == ["one", "two"]
-    log.write_text("3\n")
-    assert shown(output) == ["3"]
 
 
 def test_attempts_before_the_wanted_one_are_skipped_whole(run):
@@ -152,21 +149,6 @@ def test_of_many_events_only_the_newest_and_those_that_are_added_are_read(run, m
     end(run, 0)
     list(output.new_lines())
     assert sum(map(len, read)) == run.events.stat().st_size - size
-
-
-def test_a_set_up_that_failed_is_an_end(run):
-    run.batch_record("7").write_text("127 set-up failed with status 127: module load nothing\n")
-    assert follow.Output(run, "7").has_recorded_end
-
-
-def test_a_progress_bar_s_returns_end_lines_too(run):
-    output = follow.Output(run, "7")
-    log = run.rank_log("7", "0.0", 0)
-    log.write_bytes(b" 10%\r 20%\r")
-    assert shown(output) == [" 10%"]
-    with log.open("ab") as file:
-        file.write(b"\nnext\r\nlast")
-    assert shown(output) == [" 20%", "next"]
 
 
 def test_a_long_file_is_read_in_several_looks(run):
@@ -362,6 +344,6 @@ def test_a_controller_that_does_not_answer_ends_the_wait_after_a_while(run, monk
     monkeypatch.setattr(follow, "ASK_S", 0.001)
     monkeypatch.setattr(follow, "SILENCE_LIMIT_S", 0.2)
     with pytest.raises(ClusterError, match="no answer"):
-        follow.follow_job(follow.Output(run, "7"), {}, show=lambda _: None, notice=told.append)
+        follow.Follower(follow.Output(run, "7"), {}, lambda _: None, told.append).follow()
     assert 1 < len(asked) <= 5
     assert len(told) == 1

@@ -295,16 +295,12 @@ def test_a_long_text_is_cut(run):
     assert len(of(run)) < 200_000
 
 
-def test_an_event_has_words():
-    assert describe_event(Event(0, "metrics", "7", "0.0", 0, "n1", {})) == ""
-    assert (
-        describe_event(Event(0, "requeue", "7", "0.0", None, "n1", {"reason": "preempted"}))
-        == "back into the queue: preempted"
-    )
-    assert (
-        describe_event(Event(0, "cancel", "7", "0.0", None, "n1", {"by": "ada"}))
-        == "cancelled by `slurmddp cancel` (ada)"
-    )
+@pytest.mark.parametrize(
+    ("kind", "fields", "words"),
+    [("metrics", {}, ""), ("cancel", {"by": "ada"}, "cancelled by `slurmddp cancel` (ada)")],
+)
+def test_an_event_has_words(kind, fields, words):
+    assert describe_event(Event(0, kind, "7", "0.0", 0, "n1", fields)) == words
 
 
 def test_secrets_of_the_command_are_masked(run):

@@ -235,19 +235,8 @@ def test_a_job_that_waits_for_its_first_start(story):
 
 
 KINDS = [
-    "start",
-    "loop",
-    "resume",
-    "metrics",
-    "checkpoint",
-    "notice",
-    "restart",
-    "requeue",
-    "end",
-    "attempt_start",
-    "attempt_end",
-    "fenced",
-    "job_end",
+    *("start", "loop", "resume", "metrics", "checkpoint", "notice", "restart", "requeue", "end", "attempt_start"),
+    *("attempt_end", "fenced", "job_end"),
 ]
 EVENTS = st.builds(
     Event,

@@ -24,6 +24,7 @@ from slurmddp.slurm import queries
 from slurmddp.slurm.client import LostAnswerError
 from slurmddp.slurm.job_info import JobId, JobInfo
 from slurmddp.submission import notices, submit, submit_once
+from slurmddp.submission.compatibility import find_change
 
 REAL = 'PATH="${PATH#*:}" '
 TIMED_OUT = "echo 'sbatch: error: Socket timed out on send/recv operation' >&2; exit 1\n"
@@ -476,3 +477,21 @@ def test_a_refused_look_leaves_no_folder(environ):
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (3, ""), done.stderr
     assert sorted(Path().iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (Path.touch, "spec.toml is empty"),
+        (os.mkfifo, "spec.toml is not a regular file"),
+        (lambda path: path.write_bytes(b"\xff"), "spec.toml, line 1: not UTF-8 text"),
+    ],
+)
+def test_a_damaged_record_is_named_with_its_run(damage, said, tmp_path):
+    run = RunDir(tmp_path / "dmg")
+    run.create()
+    damage(run.spec)
+    with pytest.raises(UsageError, match=f"{re.escape(said)}; it is the record of run dmg: choose another --name$"):
+        find_change(
+            run, resolve.resolve(options={}, words=("x.py",), job_file=None, environ={}, worker={}, configuration=())
+        )

@@ -26,8 +26,7 @@ from slurmddp.runs import registry
 from slurmddp.runs.files import append_record, read_records
 from slurmddp.runs.layout import RunDir
 from slurmddp.submission import sweep as submission
-from slurmddp.submission.sweep import SweepProgress
-from slurmddp.submission.sweep_results import find_sweep, last_printed, ranked, results
+from slurmddp.submission.sweep import SweepProgress, find_sweep, last_printed, ranked, results
 
 SLURMDDP = Path(sys.executable).parent / "slurmddp"
 COUNTS = """\
@@ -73,7 +72,7 @@ def pids_of(*words: str) -> list[int]:
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            line = path.read_text().rstrip("\0").split("\0")
+            line = path.read_text(errors="replace").rstrip("\0").split("\0")
         except OSError:
             continue
         if tuple(line[-len(words) :]) == words and "counts" in line[-len(words) - 1]:
@@ -329,7 +328,7 @@ def test_without_a_metric_results_have_the_last_line_of_each_setting_in_their_or
 
 def test_on_a_terminal_only_the_last_line_is_shortened(printed, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setattr("slurmddp.submission.sweep_results.query_jobs", lambda *_: [])
+    monkeypatch.setattr("slurmddp.submission.sweep.query_jobs", lambda *_: [])
     for columns, width in ((60, 60), (10, len("lr  step  state        last line of rank 0"))):
         monkeypatch.setenv("COLUMNS", str(columns))
         table = command._format_results(results(printed, {}), "loss", last_printed(printed))

@@ -12,7 +12,7 @@ from slurmddp.errors import UsageError
 from slurmddp.monitoring import status
 from slurmddp.monitoring.logs.merge import Selection, lines
 from slurmddp.monitoring.status import JobStatus, Progress
-from slurmddp.monitoring.status.run_progress import metric, read_progress
+from slurmddp.monitoring.status.job_status import metric, read_progress
 from slurmddp.outcome import Phase
 from slurmddp.runs import lookup
 from slurmddp.runs.facts import read_job

@@ -11,7 +11,7 @@ import math
 import re
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -122,7 +122,12 @@ def lines(wanted: Selection, tail: int | None = None) -> Iterator[Line]:
     attempts = wanted.attempts() or [""]
     if tail is None:
         return (line for attempt in attempts for line in _attempt_lines(wanted, attempt, None))
-    return iter(_last_lines(wanted, attempts, tail))
+    found: deque[Line] = deque()  # from as few of the last attempts as have them
+    for attempt in reversed(attempts):
+        found.extendleft(reversed(deque(_attempt_lines(wanted, attempt, tail), maxlen=tail - len(found))))
+        if len(found) >= tail:
+            break
+    return iter(found)
 
 
 def last_lines_of_settings(sweep: lookup.Target, count: int) -> dict[RunDir, list[Line]]:
@@ -132,16 +137,6 @@ def last_lines_of_settings(sweep: lookup.Target, count: int) -> dict[RunDir, lis
         if JobRef.parse(job_id).array_id in sweep.jobs:
             wanted = Selection(run=run, job_id=job_id, batch=False, hosts=False)
             found[run] = [*lines(wanted, count)] if wanted.attempts() else found.get(run, [])
-    return found
-
-
-def _last_lines(wanted: Selection, attempts: Sequence[str], tail: int) -> Iterable[Line]:
-    """Return the last lines, from as few of the last attempts as have them."""
-    found: deque[Line] = deque()
-    for attempt in reversed(attempts):
-        found.extendleft(reversed(deque(_attempt_lines(wanted, attempt, tail), maxlen=tail - len(found))))
-        if len(found) >= tail:
-            break
     return found
 
 
@@ -185,45 +180,37 @@ def _rank_lines(source: Source, rows: Iterable["_Row"], wanted: Selection) -> It
 
 
 def _batch_lines(wanted: Selection, attempt: str, tail: int | None) -> Iterator[_Timed]:
-    """Yield what the batch script printed in one attempt; a line without a timestamp has that of the next line."""
-    source, part = log_files.batch_source(wanted.run, wanted.job_id), _log_part(wanted, attempt)
+    """Yield what the batch script printed in one attempt; a line without a timestamp has that of the next line.
+
+    With the oldest attempt comes what was printed before it. A log of which no parts are known is shown whole, of all
+    attempts with the oldest.
+    """
+    source, part = log_files.batch_source(wanted.run, wanted.job_id), wanted.log_parts.get(attempt)
+    begin, has_begun = part.begin if part else 0, not attempt
+    is_oldest = wanted.run.attempts(wanted.job_id)[:1] in ([], [attempt])
+    if part is None:
+        part = LogPart() if is_oldest or wanted.attempt != ALL else LogPart(end=0)
+    shown_from = 0 if is_oldest else part.begin
     reader, at, held = _timestamp_reader(source, wanted.since), -math.inf, deque[Line]()
-    begin, has_begun = wanted.log_parts.get(attempt, LogPart()).begin, not attempt
     for row in _read(wanted, source, READ_BYTES, tail, part.end):
-        if row.end <= part.begin:
+        if row.end <= shown_from:
             continue
         time = reader(row.text)
         if row.is_wanted:
             held.append(Line(row.text, source, attempt, time, "" if time is None else "line", row.number))
         if time is not None or len(held) > _HELD_LINES:
             at = at if time is None else max(at, time)
-            yield from _only_chosen(wanted, _release(held, at if has_begun else -math.inf, time))
+            yield from _release(wanted, held, at if has_begun else -math.inf, time)
         has_begun = has_begun or row.end > begin
-    yield from _only_chosen(wanted, _release(held, math.inf, None))
+    yield from _release(wanted, held, math.inf, None)
 
 
-def _log_part(wanted: Selection, attempt: str) -> LogPart:
-    """Return what is shown of the batch log with one attempt: with the oldest also what comes before it.
-
-    A log of which no parts are known is shown whole, of all attempts with the oldest.
-    """
-    is_oldest = wanted.run.attempts(wanted.job_id)[:1] in ([], [attempt])
-    part = wanted.log_parts.get(attempt)
-    if part is None:
-        return LogPart() if is_oldest or wanted.attempt != ALL else LogPart(end=0)
-    return LogPart(0, part.end) if is_oldest else part
-
-
-def _only_chosen(wanted: Selection, found: Iterable[_Timed]) -> Iterator[_Timed]:
-    choose = wanted.chosen
-    return (timed for timed in found if choose is None or choose(timed[1].source.path, timed[1].text))
-
-
-def _release(held: deque[Line], at: float, time: float | None) -> Iterator[_Timed]:
-    """Yield the lines that were held, at this place; those without a time get that of the line after them."""
+def _release(wanted: Selection, held: deque[Line], at: float, time: float | None) -> Iterator[_Timed]:
+    """Yield the wanted ones of the held lines, at this place; those without a time get that of the line after them."""
     while held:
         line = held.popleft()
-        yield at, line if line.time is not None or time is None else line._replace(time=time, told="after")
+        if wanted.chosen is None or wanted.chosen(line.source.path, line.text):
+            yield at, line if line.time is not None or time is None else line._replace(time=time, told="after")
 
 
 class _Row(NamedTuple):

@@ -1,14 +1,37 @@
-"""The status of a job, as values. No files, no processes."""
+"""The status of a job as values, and its progress, which is read from the run's files. No processes."""
 
 import math
+import re
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
-from slurmddp.outcome import Outcome, Phase
-from slurmddp.runs.layout import RunDir
+from slurmddp.outcome import Kind, Outcome, Phase
+from slurmddp.runs.checkpoints import newest_checkpoint, newest_program_checkpoint
+from slurmddp.runs.facts import Job
+from slurmddp.runs.files import open_or_empty
+from slurmddp.runs.history import Event, number
+from slurmddp.runs.layout import MANIFEST, RunDir
 from slurmddp.slurm.job_info import JobInfo, JobRef, Source
+from slurmddp.text import clean_line, mask_secrets
+
+_PACE: Final = 20
+"""The pace is computed from so many records."""
+_LONGEST_S: Final = 1e10
+"""Three centuries: a training with so many steps has no end."""
+_READ_BYTES: Final = 2**18
+"""From the beginning of an attempt's output; trackers print their lines when they start."""
+_OFFLINE: Final = "wandb, offline"
+_LINES: Final = {
+    "wandb": re.compile(r"^wandb: .*View run\b.* at:? (https?://\S+)", re.MULTILINE),
+    _OFFLINE: re.compile(r"^wandb: Run data is saved locally in (\S+/offline-run-)\S+(-\w+)$", re.MULTILINE),
+    "MLflow": re.compile(r"^(?!wandb)\S+ View run .* at: (https?://\S+)", re.MULTILINE),
+    "Comet": re.compile(r"^COMET \w+: Experiment is live on \S+ (https?://\S+)", re.MULTILINE),
+}
+"""What wandb 0.31, MLflow 3.17 (at a run's end) and comet_ml 3 print."""
 
 Happened = tuple[float, str]
 """When, in seconds since 1970, and why."""
@@ -104,3 +127,84 @@ def json_value(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def read_progress(run: RunDir, job: Job, *, now: float) -> Progress:
+    """Return how far a job is."""
+    own, attempt = job.history, job.attempts[-1] if job.attempts else None
+    last, saved = own.last("metrics"), own.last("checkpoint")
+    steps = [event.count("step") for event in (last, saved) if event]
+    started = own.last("attempt_start")
+    pattern = started.text("checkpoints") if started else ""
+    program_checkpoint = newest_program_checkpoint(pattern) if pattern else None
+    step, saved_at = None, program_checkpoint.saved_at if program_checkpoint else None
+    with suppress(OSError):
+        if saved_at is None and (newest := newest_checkpoint(run)):
+            saved_at = (newest / MANIFEST).stat().st_mtime
+            step = int(newest.name.partition("-")[2])
+    runs = job.outcome.kind is Kind.RUNNING
+    return Progress(
+        attempt=attempt.name if attempt else "",
+        step=max(steps, default=None),
+        total=(last.count("total") or None) if last else None,
+        loss=metric(last, "loss"),
+        samples_per_s=metric(last, "samples_per_s"),
+        left_s=left_s(attempt.events.all("metrics"), now) if attempt and runs else None,
+        checkpoint_step=step,
+        checkpoint_path=program_checkpoint.path if program_checkpoint else "",
+        checkpoint_age_s=None if saved_at is None else max(0.0, now - saved_at),
+        restarts=job.restarts,
+        requeues=job.requeues,
+    )
+
+
+def left_s(metrics: Sequence[Event], now: float) -> float | None:
+    """Return the seconds to the last step, at the pace of the newest records.
+
+    None while there is no pace, by clocks that went back, and for a training without an end.
+    """
+    recent = metrics[-_PACE:]
+    if len(recent) < 2:  # noqa: PLR2004 a pace has two ends
+        return None
+    first, last = recent[0], recent[-1]
+    steps, total = last.count("step") - first.count("step"), last.count("total")
+    took_s = last.time - first.time
+    if steps <= 0 or took_s <= 0 or not total:
+        return None
+    rest_s = (total - last.count("step")) * took_s / steps - (now - last.time)
+    return max(0.0, rest_s) if rest_s < _LONGEST_S else None
+
+
+def last_seen(run: RunDir, job: Job) -> float | None:
+    """Return the time of a job's last event or last line of its log, in seconds since 1970."""
+    times = [event.time for event in job.history.events[-1:]]
+    with suppress(OSError):
+        times.append(run.batch_log(job.job_id).stat().st_mtime)
+    return max(times, default=None)
+
+
+def last_start(job: Job) -> float | None:
+    """Return when a job's last start by Slurm began, in seconds since 1970; None when that is not among the events."""
+    starts = [one for one in job.attempts if one.events.last("attempt_start")]
+    last = starts[-1].name.partition(".")[0] if starts else ""
+    return next((one.events.began for one in starts if one.name == f"{last}.0"), None)
+
+
+def metric(event: Event | None, name: str) -> float | None:
+    """Return a number that the program logged; None without one."""
+    values = event.fields.get("values") if event else None
+    return number(values.get(name)) if isinstance(values, dict) else None
+
+
+def find_tracker_links(run: RunDir, job_id: str) -> tuple[str, ...]:
+    """Return, for each tracker of the job's newest attempt with output: its name, and an address or what to type."""
+    for attempt in reversed(run.attempts(job_id)):
+        with open_or_empty(run.rank_log(job_id, attempt, 0)) as log:
+            text = "\n".join(map(clean_line, log.read(_READ_BYTES).splitlines()))
+        found = {name: line.search(text) for name, line in _LINES.items()}
+        links = {name: str(mask_secrets(match[1])) for name, match in found.items() if match}
+        if offline := found[_OFFLINE]:  # files of several attempts of one run
+            links[_OFFLINE] = f"`wandb sync --yes {offline[1]}*{offline[2]}` uploads it"
+        if links:
+            return tuple(f"{name}: {link}" for name, link in links.items())
+    return ()

@@ -7,8 +7,14 @@ from datetime import datetime
 from functools import cache
 from typing import Any, Final
 
-from slurmddp.monitoring.status.job_status import JobStatus, Progress
-from slurmddp.monitoring.status.run_progress import find_tracker_links, last_seen, last_start, read_progress
+from slurmddp.monitoring.status.job_status import (
+    JobStatus,
+    Progress,
+    find_tracker_links,
+    last_seen,
+    last_start,
+    read_progress,
+)
 from slurmddp.monitoring.status.slurm_answers import FEW, Answers, RequestedJob
 from slurmddp.outcome import Kind, Outcome
 from slurmddp.runs.facts import Job, judge_by_slurm, read_job

@@ -150,8 +150,12 @@ def matching_rows(wanted: RequestedJob, rows: Iterable[JobInfo]) -> list[JobInfo
     own: list[JobInfo] = []
     for row in () if wanted.elsewhere else rows:
         is_earlier = row.submitted and wanted.submitted and row.submitted < wanted.submitted - SLACK
-        if is_earlier or not _covers(row, wanted):
+        if is_earlier or row.number != wanted.ref.array_id:
             continue
+        if wanted.ref.is_task and row.job_id != wanted.job_id:
+            waiting = task_indices(row.job_id) if row.ref.is_task_list else frozenset[int]()
+            if waiting is not None and wanted.ref.task_index not in waiting:
+                continue
         if wanted.run and row.name not in ("", wanted.name):
             break
         own.append(row)
@@ -200,12 +204,3 @@ def task_indices(job_id: str) -> frozenset[int] | None:
         return None
     ranges = (range(int(part[1]), int(part[2] or part[1]) + 1, int(part[3] or 1)) for part in parts if part)
     return frozenset(chain.from_iterable(ranges))
-
-
-def _covers(row: JobInfo, wanted: RequestedJob) -> bool:
-    if row.number != wanted.ref.array_id:
-        return False
-    if not wanted.ref.is_task or row.job_id == wanted.job_id:
-        return True
-    waiting = task_indices(row.job_id) if row.ref.is_task_list else frozenset[int]()
-    return waiting is None or wanted.ref.task_index in waiting

@@ -279,13 +279,6 @@ def test_a_job_of_the_same_number_and_another_name_is_named(says):
     assert status.meaning == "Slurm's job of this number is named b, not train: it is another one"
 
 
-def test_two_runs_that_had_the_same_number_are_told_apart(says):
-    environ = says(squeue=queue(f"id=17|state=RUNNING|submit={CLOCK}|name=b"), sacct=NO_ACCOUNTS)
-    submitted("a", "17")
-    submitted("b", "17")
-    assert {status.name: status.state for status in seen([], environ)} == {"a": "UNKNOWN", "b": "RUNNING"}
-
-
 def test_the_current_jobs_of_a_run_are_the_last_submission_with_its_chain():
     for job, after in (("5", None), ("7", None), ("8", "7"), ("9", "8")):
         submitted("a", job, after=after)

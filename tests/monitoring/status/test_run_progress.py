@@ -5,7 +5,7 @@ import os
 import pytest
 from event_lines import HEAD, event, write
 
-from slurmddp.monitoring.status import run_progress
+from slurmddp.monitoring.status import job_status
 from slurmddp.runs import facts, history
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.job_info import JobInfo
@@ -24,7 +24,7 @@ def metrics(time, step, **values):
 
 def progress(run, *, state="RUNNING", now=100.0):
     job = facts.read_job(run, "7", JobInfo(job_id="7", state=state, source="squeue"), history=history.read(run))
-    return run_progress.read_progress(run, job, now=now)
+    return job_status.read_progress(run, job, now=now)
 
 
 def test_how_far_a_job_is(run):
@@ -88,11 +88,6 @@ def test_restarts_and_requeues_have_their_reasons(run):
     assert found.requeues == ((3.0, "preempted"), (9.0, facts.BY_SLURM))
 
 
-def test_a_job_without_any_file_was_never_seen(tmp_path):
-    nothing = RunDir(tmp_path / "none")
-    assert run_progress.last_seen(nothing, facts.read_job(nothing, "7")) is None
-
-
 OFFLINE = """\
 wandb: Tracking run with wandb version 0.31.0
 wandb: Run data is saved locally in /data/wandb/offline-run-20261123_160457-abc123
@@ -122,8 +117,4 @@ def test_the_addresses_are_those_that_trackers_print(printed, links, tmp_path):
         log = run.rank_log("7", attempt, 0)
         log.parent.mkdir(parents=True)
         log.write_text(text)
-    assert run_progress.find_tracker_links(run, "7") == (tuple(links) or ("wandb: https://old",))
-
-
-def test_a_job_without_output_has_none(tmp_path):
-    assert run_progress.find_tracker_links(RunDir(tmp_path), "7") == ()
+    assert job_status.find_tracker_links(run, "7") == (tuple(links) or ("wandb: https://old",))

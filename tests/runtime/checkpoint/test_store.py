@@ -480,6 +480,39 @@ def test_a_disk_that_refuses_leaves_the_older_one_and_nothing_else(two, place):
         assert store_in(folder).newest().step == 200
 
 
+FULL_DISK = """
+import errno, sys, torch
+from pathlib import Path
+from slurmddp.runtime.checkpoint.store import Store
+folder = Path(sys.argv[1])
+store = Store(folder, identity="1", keep=3, owner=None, say=print)
+store.write(1, {"model.pt": torch.zeros(10_000)}, {})
+for size in (100_000, 240_000, 249_000, 250_000, 251_000, 252_000, 10**7):
+    try:
+        store.write(2, {"model.pt": torch.zeros(size)}, {})
+    except OSError as error:
+        assert error.errno == errno.ENOSPC, error
+        assert sorted(path.name for path in folder.iterdir()) == ["identity", "step-000000001"]
+        assert store.newest().step == 1
+        print("full at", size)
+    else:
+        store.newest().folder.rename(folder / "other")
+        __import__("shutil").rmtree(folder / "other")
+"""
+
+
+def test_a_full_disk_leaves_the_older_one_and_nothing_else(tmp_path):
+    unshare = ["unshare", "--mount", "--map-root-user"]
+    if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no user namespaces here")
+    mount = 'mount -t tmpfs -o size=1m none "$1" && exec "$2" -c "$3" "$1"'
+    command = [*unshare, "sh", "-c", mount, "sh", str(tmp_path), sys.executable, FULL_DISK]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "full at 252000" in done.stdout and "full at 10000000" in done.stdout
+    assert "full at 100000\n" not in done.stdout
+
+
 KILLED = """
 import os, random, signal, sys, time, torch
 from pathlib import Path
