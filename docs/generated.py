@@ -244,6 +244,16 @@ def layers() -> str:
     return _table("layer | rooms", ((number, ", ".join(layer)) for number, layer in enumerate(filter(None, shown), 1)))
 
 
+def modules() -> str:
+    """Return each module of the package with the first sentence of its docstring."""
+    found = {path: ast.get_docstring(ast.parse(path.read_text())) or "" for path in sorted(PACKAGE.rglob("*.py"))}
+    rows = ((path.relative_to(PACKAGE), said) for path, said in found.items() if path.name[:2] != "__")
+    return _table(
+        "file | what it does",
+        ((f"`{path}`", " ".join(re.split(r"(?<=[.])\s", said)[0].split())) for path, said in rows),
+    )
+
+
 # --- Markdown
 
 
