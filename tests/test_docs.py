@@ -83,7 +83,7 @@ def test_the_pages_links_lead_somewhere():
 
 def test_the_files_that_the_architecture_names_are_there():
     """Of the package, or of the repository."""
-    text = (DOCS / "architecture.md").read_text()
+    text = (DOCS / "architecture.md").read_text().partition("## Every file")[0]
     for name in re.findall(r"`([a-z_./]+(?:\.py|\.j2|/))`", text):
         places = (REPOSITORY / "slurmddp" / name, REPOSITORY / name)
         assert any(place.exists() for place in places), name
