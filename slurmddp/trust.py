@@ -146,13 +146,10 @@ def _own_groups() -> set[int]:
 
 def _is_trusted_owner(info: os.stat_result) -> bool:
     """Return whether an owner is this user or root; in a container, root of the host has the id of nobody."""
-    return info.st_uid in (0, os.geteuid()) or (info.st_uid == _overflow_uid() and _is_in_user_namespace())
-
-
-def _overflow_uid() -> int:
-    with suppress(OSError, ValueError):
-        return int(Path("/proc/sys/kernel/overflowuid").read_text())
-    return 65534
+    unmapped = Path("/proc/sys/kernel/overflowuid")
+    if info.st_uid in (0, os.geteuid()):
+        return True
+    return _is_in_user_namespace() and unmapped.is_file() and info.st_uid == int(unmapped.read_text())
 
 
 def _is_in_user_namespace() -> bool:

@@ -109,7 +109,9 @@ def _format_values(values: Mapping[str, Entry], width: int, short_paths: Mapping
     texts: dict[str, list[str]] = {}
     for key, entry in values.items():
         value = entry["value"]
-        texts[key] = [_format_item(item) for item in (value if isinstance(value, list) and value else [value])]
+        items = value if isinstance(value, list) and value else [value]
+        words = [str(item).lower() if isinstance(item, bool) else item for item in items]
+        texts[key] = [escape_text(str(word)) if word not in ("", []) else "(empty)" for word in words]
     column = max((len(items[0]) for items in texts.values() if len(items[0]) <= _VALUE_WIDTH), default=0)
     for key, (first, *others) in texts.items():
         head, origin = f"  {key:{width}}  ", values[key]["origin"].removesuffix(f", key {key.lower()}")
@@ -123,12 +125,6 @@ def _format_values(values: Mapping[str, Entry], width: int, short_paths: Mapping
             yield f"{'':{len(head)}}{item}"
         if not fits and origin:
             yield from wrap_text(f"from {origin}", " " * (len(head) + 2))
-
-
-def _format_item(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return escape_text(str(value)) if value not in ("", []) else "(empty)"
 
 
 def _shorten_path(path: str) -> str:

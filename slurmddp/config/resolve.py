@@ -34,6 +34,7 @@ _FILE_OR_VARIABLE: Final = r"(?!COMMAND)[A-Z_]{2,}\Z|(job|project|user) file "
 RECIPE: Final = "the recipe of "
 COMMAND_LINE: Final = "the command line"
 _PREFIX: Final = "SLURMDDP_"
+_NO_TEXT: Final = re.compile("[\ud800-\udfff]")
 
 _ONCE: Final = ("reset", "profile")
 """Options that a recorded job leaves out: `reset` is for one submission, and the record has the profile's values."""
@@ -86,7 +87,8 @@ def resolve(
     is_recorded = job is not None and job.is_recorded
     files = (*([job] if job else []), *(() if is_recorded else configuration))
     environment = _read_environment(environ, without=("profile",) if is_recorded else ())
-    command_line = _read_command_line(options, worker or {}, words)
+    asked = _typed(JOB_FIELDS, options), _typed(WORKER_FIELDS, worker or {})
+    command_line = Layer(COMMAND_LINE, *asked, words, COMMAND_LINE)
 
     layers = _order_layers(files, environment, command_line)
     values = _merge(layer.options for layer in layers)
@@ -193,10 +195,6 @@ def _read_environment(environ: Mapping[str, str], without: Sequence[str] = ()) -
             if (text := environ.get(variable)) and key not in without:
                 options[field.name] = Given(tuple(text.splitlines()) if field.is_list else text, variable)
     return Layer(place="the environment", options=options)
-
-
-def _read_command_line(options: Mapping[str, Any], worker: Mapping[str, Any], words: tuple[str, ...]) -> Layer:
-    return Layer(COMMAND_LINE, _typed(JOB_FIELDS, options), _typed(WORKER_FIELDS, worker), words, COMMAND_LINE)
 
 
 def _typed(fields: Mapping[str, Field], given: Mapping[str, Any]) -> dict[str, Given]:
@@ -307,7 +305,10 @@ def build_record(resolved: Resolved, *, directory: str, version: str) -> dict[st
         key: list(value) if isinstance(value, tuple) else value for key, value in values.items() if value is not None
     }
     if spec.command:
-        table["command"] = [_in_toml(word) for word in spec.command]
+        raw = [word.encode("utf-8", "surrogateescape") for word in spec.command]  # TOML holds no bytes that are no text
+        table["command"] = [
+            list(one) if _NO_TEXT.search(word) else word for one, word in zip(raw, spec.command, strict=True)
+        ]
     else:
         asked = {key: getattr(spec.worker, field.name) for key, field in WORKER_FIELDS.items()}
         table["worker"] = {key: value for key, value in asked.items() if value is not None}
@@ -317,12 +318,3 @@ def build_record(resolved: Resolved, *, directory: str, version: str) -> dict[st
     origins = {key: resolved.origins[field.name] for key, field in JOB_FIELDS.items()}
     table["recorded"] = {"version": version, "directory": directory, **python, "origins": origins}
     return table
-
-
-def _in_toml(word: str) -> str | list[int]:
-    """Return a word as TOML can hold it: a word that is not UTF-8 as a list of its bytes."""
-    try:
-        word.encode("utf-8")
-    except UnicodeEncodeError:
-        return list(word.encode("utf-8", "surrogateescape"))
-    return word

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from slurmddp.outcome import Kind
 from slurmddp.runs.facts import Attempt, Run
-from slurmddp.runs.history import AttemptEvents, Event
+from slurmddp.runs.history import AttemptEvents
 from slurmddp.slurm.job_info import JobInfo
 
 TimeKind = Literal["absent", "queued", "startup", "useful", "held", "lost", "ending", "unmeasured"]
@@ -158,7 +158,11 @@ def _build_attempt(attempt: Attempt, slurm: JobInfo | None, now: float) -> Timed
 
 def build_progress(attempt: AttemptEvents) -> StepProgress | None:
     """Return the steps of an attempt; None if none are known."""
-    stalls = tuple(map(_build_stall, attempt.all("checkpoint")))
+    stalls = []
+    for event in attempt.all("checkpoint"):
+        values = (event.number(name) or 0.0 for name in ("held_s", "write_s"))
+        held_s, write_s = (value if math.isfinite(value) and value > 0 else 0.0 for value in values)
+        stalls.append(CheckpointStall(event.time - write_s - held_s, event.time - write_s, event.count("step")))
     points = [(event.time, event.count("step")) for event in attempt.all("metrics")]
     points += [(stall.begin, stall.step) for stall in stalls]
     loops = attempt.all("loop")  # old records have none: there the resume, or the start, is when the first step began
@@ -169,10 +173,4 @@ def build_progress(attempt: AttemptEvents) -> StepProgress | None:
     for time, step in sorted(points):
         if step >= known[-1][1]:
             known.append((max(time, first.time), step))
-    return StepProgress(tuple(known), stalls)
-
-
-def _build_stall(event: Event) -> CheckpointStall:
-    values = (event.number(name) or 0.0 for name in ("held_s", "write_s"))
-    held_s, write_s = (value if math.isfinite(value) and value > 0 else 0.0 for value in values)
-    return CheckpointStall(event.time - write_s - held_s, event.time - write_s, event.count("step"))
+    return StepProgress(tuple(known), tuple(stalls))

@@ -12,10 +12,10 @@ from typing import Any, Final
 import jinja2
 from markupsafe import Markup
 
-from slurmddp.monitoring.event_words import describe_event
 from slurmddp.report import curves, number_format, svg
 from slurmddp.report.attempts import ALLOCATED
 from slurmddp.report.collect import Report
+from slurmddp.runs.history import describe_event
 
 _FOLDER: Final = Path(__file__).parent
 _LONGEST: Final = 4000

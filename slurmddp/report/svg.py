@@ -9,12 +9,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from slurmddp.monitoring.event_words import describe_event
 from slurmddp.report import number_format
 from slurmddp.report.attempts import Span, TimedAttempt, TimeKind
 from slurmddp.report.curves import HELD, STEPS_PER_S, THROUGHPUT, WRITE, Curves, Line
 from slurmddp.report.number_format import Scale, time_ticks
 from slurmddp.report.timeline import Timeline
+from slurmddp.runs.history import describe_event
 from slurmddp.text import format_duration
 
 SIDE: Final = 1000

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Final, NamedTuple, Self
 
 from slurmddp.runs.files import TAIL_BYTES, open_or_empty, parse_record, parse_records
 from slurmddp.runs.layout import RunDir
+from slurmddp.text import count
 
 _WORDS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _LARGEST: Final = 2**63
@@ -213,3 +214,27 @@ def number(value: object) -> float | None:
 def parse_events(lines: Iterable[bytes]) -> Iterator[Event]:
     """Yield the events of lines of JSON; other lines are left out."""
     return (event for record in parse_records(lines) if (event := Event.parse(record)))
+
+
+def describe_event(event: Event) -> str:
+    """Return an event in words; empty for kinds that say nothing beyond their name, and for metrics."""
+    describe = _DESCRIPTIONS.get(event.kind)
+    return describe(event) if describe else ""
+
+
+_DESCRIPTIONS: Final[Mapping[str, Callable[[Event], str]]] = {
+    "start": lambda event: (
+        f"{event.count('world_size')} ranks on {count(event.count('nodes'), 'node')} finished the rendezvous"
+    ),
+    "resume": lambda event: f"resumed from step {event.count('step'):,}, {event.text('checkpoint')}",
+    "checkpoint": lambda event: f"checkpoint of step {event.count('step'):,}",
+    "straggler": lambda event: f"rank {event.count('slow_rank')} on {event.text('slow_host')} is slow",
+    "notice": lambda event: f"stop signal received: {event.text('reason')} ({event.text('cause')})",
+    "requeue": lambda event: f"back into the queue: {event.text('reason')}",
+    "fenced": lambda event: f"started no ranks: {event.text('reason')}",
+    "job_end": lambda event: f"the job ended with status {event.count('status')}: {event.text('reason')}",
+    "cancel": lambda event: f"cancelled by `slurmddp cancel` ({event.text('by')})",
+    "restart": lambda event: f"restarted after status {event.count('status')}: {event.text('reason')}",
+    "checkpoint-failed": lambda event: f"step {event.count('step'):,} could not be saved: {event.text('reason')}",
+    "end": lambda event: f"rank 0 ended with status {event.count('status')}: {event.text('reason')}",
+}

@@ -171,7 +171,7 @@ class Supervisor:
         self._start("mariadbd", ["mariadbd", *database, *options], path)
         slurmdbd = ["env", f"MYSQL_UNIX_PORT={path}", "slurmdbd", "-D"]  # it reads the path only from its environment
         self._start("slurmdbd", slurmdbd, commands.list_accounts("cluster", columns="Cluster"))
-        client.order(commands.add_cluster(self.plan.cluster), os.environ)
+        client.order([*commands.ADD_CLUSTER, self.plan.cluster], os.environ)
 
     def _start(self, name: str, command: list[str], test: Path | Sequence[str]) -> None:
         """Start a daemon; return when its socket `test` is there, or Slurm's program `test` gets an answer from it."""

@@ -31,6 +31,12 @@ _LAYOUT: Final = MARK + "|".join(f"{key}={field}" for key, field in _FIELDS.item
 _COLUMNS: Final = "JobID,State,Submit,Start,End,ElapsedRaw,TimelimitRaw,ExitCode,Partition,NodeList,User,Reason,JobName"
 _STEPS_COLUMNS: Final = "JobID,State,Submit,ExitCode,NodeList,Reason,MaxRSS,JobName"
 
+LIST_ACCOUNTED_STEPS: Final = ("sacct", "--parsable2", f"--format={_STEPS_COLUMNS}")
+"""Lists a job of the accounting since its last requeue, and its steps; `--jobs` follows."""
+ADD_CLUSTER: Final = ("sacctmgr", "--immediate", "add", "cluster")
+"""Makes a cluster, whose name follows, known to the accounting."""
+WRITE_SCRIPT: Final = ("scontrol", "write", "batch_script")
+"""Writes the controller's copy of a job's script: the job's id and the file follow."""
 SHOW_VERSION: Final = ("slurmd", "-V")
 PING: Final = ("scontrol", "ping")
 SHOW_BY_INPUT: Final = ("scontrol", "--all", "--oneliner")
@@ -57,19 +63,9 @@ def list_accounted(job_ids: Sequence[str], since: datetime | None = None) -> lis
     return ["sacct", "--parsable2", "--allocations", "--duplicates", *which, f"--format={_COLUMNS}"]
 
 
-def list_accounted_steps(job_id: str) -> list[str]:
-    """Return the command that lists a job of the accounting since its last requeue, and its steps."""
-    return ["sacct", "--parsable2", f"--jobs={job_id}", f"--format={_STEPS_COLUMNS}"]
-
-
 def list_accounts(*what: str, columns: str) -> list[str]:
     """Return the command that lists users, QOS or clusters of the accounting."""
     return ["sacctmgr", "--noheader", "--parsable2", "show", *what, f"format={columns}"]
-
-
-def add_cluster(name: str) -> list[str]:
-    """Return the command that makes a cluster known to the accounting."""
-    return ["sacctmgr", "--immediate", "add", "cluster", name]
 
 
 def list_nodes(*which: str, columns: str = "%N") -> list[str]:
@@ -80,11 +76,6 @@ def list_nodes(*which: str, columns: str = "%N") -> list[str]:
 def show(*what: str) -> list[str]:
     """Return the command that shows all values of jobs, nodes, partitions or the configuration, each in one line."""
     return ["scontrol", "--oneliner", "show", *what]
-
-
-def write_script(job_id: str) -> list[str]:
-    """Return the command that prints the controller's copy of a job's script."""
-    return ["scontrol", "write", "batch_script", job_id, "-"]
 
 
 def requeue(job_id: str) -> list[str]:

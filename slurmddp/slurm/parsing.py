@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from slurmddp.slurm.commands import MARK
@@ -110,16 +110,11 @@ def parse_accounting(stdout: str) -> Listing:
             steps = steps_of[job_id]
             own = {key: text for key, text in row.items() if (key, text) != ("JobName", _PLACEHOLDER)}
             memory = max((one.get("MaxRSS", "") for one in steps), key=_amount)
-            jobs.append(
-                JobInfo(job_id, source="sacct", max_rss=memory, last_step=_last_step(steps), **_read_fields(own))
-            )
+            told = ((one["JobID"].partition(".")[2], one["State"]) for one in steps)
+            numbered = [(int(number), _state(state)) for number, state in told if number.isdecimal()]
+            last = max(numbered, default=(0, ""))[1]  # the numbered step that started last
+            jobs.append(JobInfo(job_id, source="sacct", max_rss=memory, last_step=last, **_read_fields(own)))
     return Listing(tuple(jobs))
-
-
-def _last_step(rows: Iterable[Mapping[str, str]]) -> str:
-    """Return the state of the numbered step that started last; empty without one."""
-    told = ((row["JobID"].partition(".")[2], row["State"]) for row in rows)
-    return max(((int(number), _state(state)) for number, state in told if number.isdecimal()), default=(0, ""))[1]
 
 
 def _amount(text: str) -> float:

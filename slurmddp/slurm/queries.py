@@ -79,7 +79,7 @@ def accounting(job_ids: Sequence[str], since: datetime | None, environ: Environ,
 
 def last_run(job_id: str, environ: Environ, *, timeout_s: float) -> Listing:
     """Return one job from sacct since its last requeue, with the memory of its steps."""
-    return _list(commands.list_accounted_steps(job_id), parse_accounting, environ, timeout_s)
+    return _list([*commands.LIST_ACCOUNTED_STEPS, f"--jobs={job_id}"], parse_accounting, environ, timeout_s)
 
 
 def controller(job_id: str, environ: Environ, *, timeout_s: float) -> Listing:
@@ -141,7 +141,7 @@ def find_job(
 
 def batch_script(job_id: str, environ: Environ, *, timeout_s: float = TIMEOUT_S) -> bytes:
     """Return the controller's copy of a job's script. Raises ClusterError when it has none."""
-    answer = client.ask(commands.write_script(job_id), environ, timeout_s=timeout_s)
+    answer = client.ask([*commands.WRITE_SCRIPT, job_id, "-"], environ, timeout_s=timeout_s)
     if answer.status != 0:
         raise ClusterError(f"scontrol write batch_script {job_id}: {answer.reason}")
     return answer.stdout.encode("utf-8", "surrogateescape")

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from slurmddp.diagnose.rule_types import Diagnosis, Line
 from slurmddp.monitoring import status
-from slurmddp.monitoring.event_words import describe_event
 from slurmddp.report.collect import collect_report, make_json, read_spec
 from slurmddp.report.html import render_page
-from slurmddp.runs.history import Event
+from slurmddp.runs.history import Event, describe_event
 from slurmddp.runs.layout import RunDir
 
 VOID = {"meta", "br", "link"}

@@ -7,9 +7,8 @@ from typing import Final
 from rich.text import Text
 
 from slurmddp.cli.status_format import format_time
-from slurmddp.monitoring.event_words import describe_event
 from slurmddp.monitoring.status import JobStatus, Progress
-from slurmddp.runs.history import Event
+from slurmddp.runs.history import Event, describe_event
 from slurmddp.text import count, escape_text, format_duration, shorten_text
 
 HEAD: Final = ("RUN", "JOB", "STATE", "TIME", "STEP", "SAMPLES/S", "LEFT", "LOSS", "LIMIT", "NODELIST(REASON)")
