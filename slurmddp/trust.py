@@ -147,9 +147,9 @@ def _own_groups() -> set[int]:
 def _is_trusted_owner(info: os.stat_result) -> bool:
     """Return whether an owner is this user or root; in a container, root of the host has the id of nobody."""
     unmapped = Path("/proc/sys/kernel/overflowuid")
-    if info.st_uid in (0, os.geteuid()):
-        return True
-    return _is_in_user_namespace() and unmapped.is_file() and info.st_uid == int(unmapped.read_text())
+    return info.st_uid in (0, os.geteuid()) or (
+        _is_in_user_namespace() and str(info.st_uid) == unmapped.read_text().strip()
+    )
 
 
 def _is_in_user_namespace() -> bool:

@@ -74,7 +74,7 @@ def is_gone(pid: int) -> bool:
         (140, "75 rank 0 on n1: stop signal received, and ended by itself with status 140"),
         (
             0,
-            "75 rank 0 on n1: stop signal received (time limit); the program handled it by itself and ended",
+            "75 rank 0 on n1: stop signal received (signal); the program handled it by itself and ended",
         ),
         (3, "76 rank 0 on n1: stop signal received, and failed then: exit status 3"),
     ],

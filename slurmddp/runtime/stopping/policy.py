@@ -22,6 +22,8 @@ MARGIN_S = 5.0
 """Before Slurm's kill: what the batch script needs to put the job back into the queue."""
 EARLY_S = 60.0
 """Slurm may signal the time limit this much too early, which is all the time that a short job has."""
+NEAR_S = 600.0
+"""Before the end of the job a USR2 is taken for Slurm's, also where the time limit was changed since the start."""
 LEFT_LIMIT_S = 3.0
 """For a program whose loop was left after a stop request to end, before it is ended: it may have failed."""
 LONG_STEPS = 2.0
@@ -173,8 +175,8 @@ def _lost_peers(known: Known, silent: Sequence[int]) -> Verdict:
     )
 
 
-def read_reason(job: JobInfo | None, cause: str, *, restarts: str, left_s: float | None = None) -> StopReason:
-    """Return why Slurm stops a job, by what it shows of it; `left_s` is the time to `Rank.stop_at`, None without one.
+def read_reason(job: JobInfo | None, cause: str, *, restarts: str, now: float, stop_at: float | None) -> StopReason:
+    """Return why Slurm stops a job, by what it shows of it; `stop_at` is the rank's, and may have been moved since.
 
     Slurm shows a job that it ends as COMPLETING; if the job is requeued, its restarts are already one more. A batch
     script that was killed ends the job, too. USR2 is Slurm's only near the time limit: any other is somebody's own.
@@ -186,7 +188,7 @@ def read_reason(job: JobInfo | None, cause: str, *, restarts: str, left_s: float
         return StopReason("script killed")
     if job and job.state == "COMPLETING":
         return StopReason("cancelled" if str(job.restarts) == restarts else "requeued")
-    is_near = left_s is not None and left_s < EARLY_S + MARGIN_S
+    is_near = bool((stop_at and stop_at - now < EARLY_S + MARGIN_S) or (ends_at and ends_at - now < NEAR_S))
     return StopReason("time limit" if is_near and cause != "SIGTERM" else "signal", ends_at)
 
 

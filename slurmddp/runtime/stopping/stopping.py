@@ -185,5 +185,5 @@ def ask_slurm(rank: Rank, cause: str) -> StopReason:
     if rank.under_srun:
         said = client.try_query(commands.show("job", rank.job), os.environ, timeout_s=ASK_LIMIT_S)
         job = next(reversed(parse_show(said)), None)
-    left_s = None if rank.stop_at is None else rank.stop_at - time.time()
-    return policy.read_reason(job, cause, restarts=rank.attempt.partition(".")[0], left_s=left_s)
+    started = rank.attempt.partition(".")[0]
+    return policy.read_reason(job, cause, restarts=started, now=time.time(), stop_at=rank.stop_at)

@@ -151,15 +151,19 @@ def test_the_reason_is_slurms(reason):
     (job,) = parse_show(f"JobId=17 JobName=x UserId=me(7) {SHOWN[reason]}")
     ends_at = datetime.fromisoformat(END).timestamp() if reason in ("preempted", "time limit") else None
     cause = "SIGUSR2" if reason == "time limit" else "SIGTERM"
-    assert read_reason(job, cause, restarts="0", left_s=0.0) == (reason, ends_at)
+    assert read_reason(job, cause, restarts="0", now=NOW, stop_at=NOW) == (reason, ends_at)
+    if reason == "time limit":
+        end = ends_at or 0.0
+        assert read_reason(job, cause, restarts="0", now=end - 90, stop_at=end + 900).reason == "time limit", "moved"
+        assert read_reason(job, cause, restarts="0", now=end - 7200, stop_at=end - 120).reason == "signal"
 
 
 @pytest.mark.parametrize(
-    ("cause", "left_s", "reason"),
+    ("cause", "stop_at", "reason"),
     [
-        *(("SIGTERM", 0.0, "signal"), ("SIGUSR2", 0.0, "time limit"), ("SIGUSR2", 59.0, "time limit")),
-        *(("clock", 0.0, "time limit"), ("SIGUSR2", None, "signal"), ("SIGUSR2", 3600.0, "signal")),
+        *(("SIGTERM", NOW, "signal"), ("SIGUSR2", NOW, "time limit"), ("SIGUSR2", NOW + 59, "time limit")),
+        *(("clock", NOW, "time limit"), ("SIGUSR2", None, "signal"), ("SIGUSR2", NOW + 3600, "signal")),
     ],
 )
-def test_without_slurm_the_reason_is_the_signal_and_usr2_means_a_limit_only_near_one(cause, left_s, reason):
-    assert read_reason(None, cause, restarts="0", left_s=left_s) == (reason, None)
+def test_without_slurm_the_reason_is_the_signal_and_usr2_means_a_limit_only_near_one(cause, stop_at, reason):
+    assert read_reason(None, cause, restarts="0", now=NOW, stop_at=stop_at) == (reason, None)
