@@ -22,7 +22,6 @@ _ACL: Final = "system.posix_acl_access"
 _ACL_ENTRY: Final = struct.Struct("<HHI")
 """Tag, permissions and id of one entry, behind a version of 4 bytes (linux/posix_acl_xattr.h)."""
 _ACL_USER, _ACL_GROUP_OWNER, _ACL_GROUP, _ACL_MASK = 0x02, 0x04, 0x08, 0x10
-_WRITE: Final = 0o2
 
 
 class _Writers(NamedTuple):
@@ -125,7 +124,7 @@ def _find_writers(place: Path, info: os.stat_result) -> _Writers:
         return _Writers(everyone, frozenset(), frozenset({info.st_gid} - _own_groups()))
     entries = list(_ACL_ENTRY.iter_unpack(raw[4 : 4 + (len(raw) - 4) // _ACL_ENTRY.size * _ACL_ENTRY.size]))
     mask = next((permissions for tag, permissions, _ in entries if tag == _ACL_MASK), 0o7)
-    writing = [(tag, number) for tag, permissions, number in entries if permissions & mask & _WRITE]
+    writing = [(tag, number) for tag, permissions, number in entries if permissions & mask & 0o2]
     groups = {number for tag, number in writing if tag == _ACL_GROUP}
     groups |= {info.st_gid for tag, _ in writing if tag == _ACL_GROUP_OWNER} - _own_groups()
     return _Writers(everyone, frozenset(number for tag, number in writing if tag == _ACL_USER), frozenset(groups))

@@ -1,6 +1,8 @@
 """Who may change what is at a path, for two real users, alice and mallory; root makes the folders."""
 
+import grp  # noqa: F401 loaded while root can read its Python, which the users of these tests cannot
 import os
+import pwd  # noqa: F401 as above
 import struct
 import subprocess
 import sys

@@ -32,7 +32,6 @@ NONE: Final = "none"
 """The cause of a job that did not fail."""
 RESUME: Final = "submit it again; a program that finds its checkpoint continues there"
 """Advice after a stop from outside, also in rules: for a job of a run, the diagnosis names the command instead."""
-_MEMORY_BYTES: Final = 2**26
 NO_FAILURE: Final = frozenset({NONE, "waiting", "running", "slow", "stuck", "held"})
 """The causes of jobs that have not failed."""
 SHOWN_CHARS: Final = 300
@@ -55,7 +54,7 @@ def quiet_options() -> Any:
     """Return the options of RE2: no messages on stderr, and memory for all patterns at once."""
     options = re2.Options()
     options.log_errors = False
-    options.max_mem = _MEMORY_BYTES
+    options.max_mem = 2**26
     return options
 
 
