@@ -7,6 +7,7 @@ checkpoint. Rank 0 leaves NAME.pt for each: the losses a step, both models, and 
 """
 
 import dataclasses
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -77,3 +78,4 @@ def main(folder: Path, cases: list[str]) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]), sys.argv[2:])
+    os._exit(0)  # threads of the crashed trainings may be in torch's code, and would abort an interpreter that ends
