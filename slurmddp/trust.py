@@ -64,7 +64,7 @@ def explain_foreign(path: Path) -> str:
         return f"{quote_value(str(path))} belongs to {_name_user(info.st_uid)}"
     writers = _find_writers(path, info)
     if writers.everyone or writers.users - {os.geteuid()} or writers.groups:
-        return f"other users may write to {quote_value(str(path))}; type: chmod go-w {path}"
+        return f"other users may write to {quote_value(str(path))}; type: chmod go-w {quote_value(str(path))}"
     return ""
 
 
@@ -106,7 +106,7 @@ def _explain_one(place: Path, info: os.stat_result) -> str:
     writers = _find_writers(place, info)
     is_sticky = stat.S_ISDIR(info.st_mode) and bool(info.st_mode & stat.S_ISVTX)
     if writers.everyone and not is_sticky:
-        return f"every user may write to {quote_value(str(place))}; type: chmod o-w {place}"
+        return f"every user may write to {quote_value(str(place))}; type: chmod o-w {quote_value(str(place))}"
     if _is_trusted_owner(info) or writers.everyone or writers.has_this_user:
         return ""
     return f"{quote_value(str(place))} belongs to {_name_user(info.st_uid)}, who does not share it with you"

@@ -97,7 +97,7 @@ def test_a_list_names_those_who_may_write(place):
     give(own, user_12002=7)
     with user(ALICE, PROJECT):
         assert explain_distrust(own) == "", "alice herself has shared it"
-        assert explain_foreign(own) == f"other users may write to '{own}'; type: chmod go-w {own}"
+        assert explain_foreign(own) == f"other users may write to '{own}'; type: chmod go-w '{own}'"
     with user(MALLORY, OTHERS):
         assert explain_distrust(own) == ""
     give(own, group_13002=5)
@@ -116,6 +116,13 @@ def test_a_link_is_followed_if_its_owner_may_choose(place, owner, is_followed):
     with user(ALICE, PROJECT):
         said = explain_distrust(link / "run")
         assert said == ("" if is_followed else f"'{link}' is a link of user {owner}")
+
+
+def test_a_hostile_name_is_quoted_in_what_to_type(place):
+    folder = make(place / "x; touch pwned\nError: no", ALICE, 0o777)
+    with user(ALICE, PROJECT):
+        said = explain_distrust(folder)
+    assert "\n" not in said and f"type: chmod o-w '{place}/x; touch pwned" in said
 
 
 def test_a_circle_of_links_ends(place):
@@ -156,7 +163,7 @@ def test_a_run_s_folder_that_others_may_write_is_refused_and_a_new_one_is_privat
     assert "belongs to user 12002" in attempt(jobs, "theirs")
     jobs.chmod(0o777)
     said = attempt(jobs, "new")
-    assert f"every user may write to '{jobs}'; type: chmod o-w {jobs}" in said
+    assert f"every user may write to '{jobs}'; type: chmod o-w '{jobs}'" in said
     assert not (jobs / "new").exists()
 
 

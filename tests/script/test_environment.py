@@ -103,7 +103,7 @@ def test_a_folder_of_another_or_without_space_is_refused(venv, tmp_path, monkeyp
     archive, nodes = pack_environment(venv, "jobs"), tmp_path / "nodes"
     nodes.mkdir()
     nodes.chmod(0o777)
-    assert node(archive, nodes, "check").endswith(f"every user may write to '{nodes}'; type: chmod o-w {nodes}")
+    assert node(archive, nodes, "check").endswith(f"every user may write to '{nodes}'; type: chmod o-w '{nodes}'")
     nodes.chmod(0o700)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 0))
     assert "has 0 MB free" in node(archive, nodes, "check")
