@@ -21,7 +21,7 @@ class Options(NamedTuple):
     max_restarts: int = 3
     """Restarts in a row without a new checkpoint."""
     max_requeues: int | None = None
-    """Requeues by the job itself; None for no limit while checkpoints advance."""
+    """Requeues by the job itself; None for any number while checkpoints advance."""
     signal_lead: int = 120
     """Seconds between the stop signal to the ranks and the time limit."""
     signal_margin: int = 60

@@ -4,6 +4,7 @@ docs/life-of-a-job.md has the actions as a diagram.
 """
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from slurmddp.exit_codes import DONE, FAILED, FENCED, STOPPED
@@ -11,10 +12,12 @@ from slurmddp.slurm.job_info import JobInfo
 from slurmddp.slurm.states import holds_nodes
 from slurmddp.text import count
 
-HEALTHY_S: Final = 600
-"""An attempt, or a job until its requeue, that ran this long counts as progress."""
 IDLE_REQUEUES: Final = 10
-"""After this many requeues in a row without progress, the job ends."""
+"""After this many requeues in a row without a new checkpoint, the job ends."""
+IDLE_TIME_LIMITS: Final = 2
+"""After this many time limits in a row without a new checkpoint, the job ends: it hangs, or saves nothing."""
+EARLY_S: Final = 60
+"""Slurm may send the stop signal this long before its lead."""
 MIN_LIMIT_S: Final = 61
 """A lead of one second, and a minute before it."""
 
@@ -126,17 +129,41 @@ def decide_after_crash(
     return Restart(*result)
 
 
-Requeued = tuple[str, int]
-"""At a requeue by the job itself: the newest checkpoint, `none` without one, and how long the batch script had run."""
+class Requeued(NamedTuple):
+    """A requeue by the job itself. Its text is a line of the run's file `requeues`."""
+
+    progressed: bool
+    """Whether there is a newer checkpoint than when the batch script started."""
+    at_time_limit: bool
+
+    @classmethod
+    def parse(cls, line: str) -> "Requeued":
+        """Return the requeue of a line; another text counts as progress."""
+        return cls("idle" not in line.split(), "time-limit" in line.split())
+
+    def __str__(self) -> str:
+        """Return the line."""
+        return ("progress" if self.progressed else "idle") + " time-limit" * self.at_time_limit
+
+
+def is_at_time_limit(job: JobInfo, *, lead_s: int) -> bool:
+    """Return whether the job is so near to its time limit that Slurm has sent the stop signal for it."""
+    left_s = time_left_s(job)
+    return left_s is not None and left_s <= lead_s + EARLY_S
 
 
 def check_requeue(past: Sequence[Requeued], now: Requeued, *, limit: int | None) -> str:
-    """Return why the job must not requeue itself again; empty when it may."""
-    if limit is not None and len(past) >= limit:
-        return f"It has requeued itself {count(len(past), 'time')} (--max-requeues {limit})"
-    idle = 0
-    for checkpoint, alive_s in past:
-        idle = 0 if checkpoint != now[0] or alive_s >= HEALTHY_S else idle + 1
-    if idle >= IDLE_REQUEUES and now[1] < HEALTHY_S:
-        return f"It has requeued itself {idle} times in a row without a new checkpoint; find out why"
+    """Return why the job must not requeue itself again; empty when it may. A `limit` alone decides, if there is one."""
+    if limit is not None:
+        reached = f"It has requeued itself {count(len(past), 'time')} (--max-requeues {limit})"
+        return reached if len(past) >= limit else ""
+    idle = [*takewhile(lambda requeued: not requeued.progressed, (now, *reversed(past)))]
+    limits = sum(requeued.at_time_limit for requeued in idle)
+    if now.at_time_limit and limits >= IDLE_TIME_LIMITS:
+        return (
+            f"It has reached its time limit {limits} times in a row without a new checkpoint. If it saves "
+            "checkpoints that slurmddp does not know, name them by --checkpoints GLOB, or give --max-requeues N"
+        )
+    if len(idle) > IDLE_REQUEUES:
+        return f"It has requeued itself {len(idle) - 1} times in a row without a new checkpoint; find out why"
     return ""

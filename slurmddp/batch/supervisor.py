@@ -84,9 +84,8 @@ class Supervisor:
         """The attempt's number in this allocation."""
         self.failures = 0
         """Failed attempts in a row without progress."""
-        self.attempt_started_at = 0.0
-        self.checkpoint = "none"
-        """The newest checkpoint when the attempt started."""
+        self.first_checkpoint = self.checkpoint = "none"
+        """The newest checkpoint when this process started, and when the attempt did."""
         self.ends_at: float | None = None
         """When the time limit ends the job."""
         self.allocated: float | None = None
@@ -95,6 +94,7 @@ class Supervisor:
     def run(self) -> int:
         """Supervise the job to its end; return the exit status of the batch script."""
         try:
+            self.first_checkpoint = self._newest_checkpoint
             action = self._decide_first()
             while not isinstance(action, End | Fence):
                 if isinstance(action, Restart):
@@ -161,7 +161,7 @@ class Supervisor:
     def _run_attempt(self) -> Result:
         """Run the ranks to their end; return the result."""
         folder = self.job.run.attempt(self.job.job_id, self.attempt)
-        self.attempt_started_at, self.checkpoint = self.clock.time(), self._newest_checkpoint
+        self.checkpoint = self._newest_checkpoint
         self._record(
             events.AttemptStart(
                 nodes=self.job.host_list,
@@ -187,9 +187,7 @@ class Supervisor:
         if action := policy.decide_by_result(result):
             return action
         job = self._query_job()
-        was_long = self.clock.time() - self.attempt_started_at >= policy.HEALTHY_S
-        progressed = was_long or self._newest_checkpoint != self.checkpoint
-        self.failures = 1 if progressed else self.failures + 1
+        self.failures = 1 if self._newest_checkpoint != self.checkpoint else self.failures + 1
         return policy.decide_after_crash(
             result,
             job,
@@ -251,6 +249,7 @@ class Supervisor:
         if not (ignored := self.job.run.path / ".gitignore").exists():
             write_whole(ignored, b"*\n")
         if self.options.reset is not None and (aside := attempts.reset_run(self.job.run, self.options.reset)):
+            self.first_checkpoint = "none"
             self.say(f"started over; the earlier state of the run is in {aside}")
         folder = self.job.run.attempt(self.job.job_id, self.attempt)
         if folder.exists():  # another cluster's job of the same number has left it
@@ -327,15 +326,17 @@ class Supervisor:
         if job.requeue is False:
             return self._end_resumable(f"{wanted.reason}. The job may not be requeued (Requeue=0)")
         if not job.preempted:  # a preemption without a grace time is not counted either: Slurm requeues the job itself
-            now = self._newest_checkpoint, int(self.clock.time() - self.started_at)
+            now = Requeued(
+                progressed=self._newest_checkpoint != self.first_checkpoint,
+                at_time_limit=policy.is_at_time_limit(job, lead_s=self.options.signal_lead),
+            )
             past: list[Requeued] = []
             with suppress(OSError):
-                lines = [line.rsplit(maxsplit=1) for line in self._requeues.read_text().splitlines()]
-                past = [(line[0], int(line[1])) for line in lines if len(line) > 1 and line[1].isdecimal()]
+                past = [Requeued.parse(line) for line in self._requeues.read_text(errors="replace").splitlines()]
             if refused := policy.check_requeue(past, now, limit=self.options.max_requeues):
                 return self._end_resumable(f"{wanted.reason}. {refused}")
             with suppress(OSError), self._requeues.open("a") as file:  # with a full disk it is not counted
-                file.write(f"{now[0]} {now[1]}\n")
+                file.write(f"{now}\n")
         nodes = wanted.lost_nodes
         asked = self.slurm.hostnames(job.required_nodes) if nodes and job.required_nodes else ()
         for node in {*asked}.intersection(nodes):

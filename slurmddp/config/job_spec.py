@@ -230,7 +230,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         DEFAULTS.max_restarts
     )
     max_requeues: Annotated[
-        Limit | None, Option("Requeues by the job itself [default: unlimited while checkpoints advance].")
+        Limit | None, Option("Requeues by the job itself [default: any number while checkpoints advance].")
     ] = DEFAULTS.max_requeues
     after_signal_exit_0: Annotated[
         Literal["requeue", "done"],

@@ -319,7 +319,7 @@ def test_it_gives_up_after_max_restarts_and_frees_the_run(case):
     assert not case.run.owner.exists()
 
 
-def test_a_new_checkpoint_or_ten_minutes_alive_start_the_count_again(case):
+def test_a_new_checkpoint_starts_the_count_again_and_time_does_not(case):
     case.options = Options(max_restarts=1)
 
     def step(number):
@@ -330,11 +330,10 @@ def test_a_new_checkpoint_or_ten_minutes_alive_start_the_count_again(case):
 
         return start
 
-    long, short = says(LOST, lasts_s=600), says(LOST, lasts_s=599)
-    case.attempts = [step(1), step(2), step(3), long, long, short]
+    case.attempts = [step(1), step(2), step(3), says(LOST, lasts_s=6000)]
     assert case.supervise() == 76
     assert case.attempts == []
-    assert len(case.events("restart")) == 5
+    assert len(case.events("restart")) == 3
 
 
 def test_what_lies_in_an_attempts_folder_is_set_aside(case):
@@ -447,14 +446,13 @@ def test_a_job_that_may_not_be_requeued_says_so_and_of_the_state_what_is_there(c
 
 
 PAST = {
-    "short, without progress": ("none 3\n" * 10, None, 75),
-    "long enough": ("none 600\n" * 10, None, None),
-    "with a new checkpoint": ("step-000000001 3\n" * 10, None, None),
-    "nine": ("none 3\n" * 9, None, None),
-    "a cap that is reached": ("none 700\n" * 2, 2, 75),
-    "a cap that is not": ("none 700\n" * 2, 3, None),
-    "lines that are none": ("x\n\nnone y\n" * 10, None, None),
-    "those of an earlier job of the number": ("none 3\n" * 10, None, None),
+    "without progress": ("idle\n" * 10, None, 75),
+    "with a new checkpoint": ("idle\n" * 9 + "progress\n" + "idle\n" * 9, None, None),
+    "nine": ("idle\n" * 9, None, None),
+    "a cap that is reached": ("progress\n" * 2, 2, 75),
+    "a cap that is not, without progress": ("idle\n" * 20, 21, None),
+    "other lines": ("x\n\nnone 3\n\xff\n" * 10, None, None),
+    "those of an earlier job of the number": ("idle\n" * 10, None, None),
 }
 
 
@@ -468,7 +466,7 @@ def test_requeues_by_itself_have_caps(case, name):
     case.attempts = [says(STOPPED)]
     assert case.supervise() == status
     if status is None:
-        assert case.run.requeues("17").read_text() == (lines if case.restarts else "") + "none 1\n"
+        assert case.run.requeues("17").read_text() == (lines if case.restarts else "") + "idle\n"
     else:
         assert "requeued itself" in case.log[-1]
 
@@ -478,20 +476,25 @@ def test_a_checkpoint_of_the_program_itself_is_progress(case, tmp_path):
     own.parent.mkdir()
     case.options, case.restarts = Options(max_requeues=1, checkpoints=f"{tmp_path}/*/ckpt.pt"), 1
     case.asked(restarts=1)
-    lines = f"{own} of 1970-01-01T00:00:00Z 3\n" * 10
     case.run.requeues("17").parent.mkdir(parents=True)
-    case.run.requeues("17").write_text(lines)
-    own.touch()
-    os.utime(own, (60, 60))
-    os.utime(own.parent, (60, 60))
-    case.attempts = [says(STOPPED)]
+    case.run.requeues("17").write_text("idle\n" * 10)
+
+    def saves(case, folder):
+        own.touch()
+        os.utime(own, (60, 60))
+        os.utime(own.parent, (60, 60))
+        return says(STOPPED)(case, folder)
+
+    case.attempts = [saves]
     assert case.supervise() == 75, "one requeue is allowed"
     assert case.log[-1].endswith(
         f"checkpoint is {own} of 1970-01-01T00:01:00Z; submit x again with the arguments that resume it to go on"
     )
+    own.unlink()
     case.options = case.options._replace(max_requeues=None)
-    case.attempts = [says(STOPPED)]
-    assert case.supervise() is None, "the ten had another checkpoint"
+    case.attempts = [saves]
+    assert case.supervise() is None, "the ten had no such checkpoint"
+    assert case.run.requeues("17").read_text().endswith("idle\nprogress\n")
     assert [event["checkpoints"] for event in case.events("attempt_start")] == [f"{tmp_path}/*/ckpt.pt"] * 2
 
 
@@ -557,12 +560,16 @@ def test_what_a_program_saves_in_the_runs_folder_of_checkpoints_is_progress(case
     """By it, an executor's call that saves at each of fifteen short requeues is not given up."""
     case.run.checkpoints.mkdir(parents=True)
     saved = case.run.checkpoints / "call"
+
+    def saves(case, folder):
+        saved.touch()
+        os.utime(saved, (case.restarts, case.restarts))
+        return says(STOPPED)(case, folder)
+
     for restarts in range(15):
         case.restarts = restarts
         case.asked(restarts=restarts)
-        saved.touch()
-        os.utime(saved, (restarts, restarts))
-        case.attempts = [says(STOPPED)]
+        case.attempts = [saves]
         assert case.supervise() is None, case.log
     assert len(case.slurm.orders) == 15
     for restarts in range(15, 26):
@@ -571,6 +578,27 @@ def test_what_a_program_saves_in_the_runs_folder_of_checkpoints_is_progress(case
         case.attempts = [says(STOPPED)]
         ended = case.supervise()
     assert ended == 75 and "requeued itself 10 times in a row without a new checkpoint" in case.log[-1]
+
+
+def test_a_program_that_reaches_its_time_limit_twice_without_a_new_checkpoint_ends(case):
+    """It hangs, or it would begin anew for ever."""
+    case.asked(limit_s=3600, elapsed_s=100)
+
+    def reaches_limit(case, folder):
+        case.asked(limit_s=3600, elapsed_s=3430)
+        return says(STOPPED, lasts_s=3300)(case, folder)
+
+    def saves(case, folder):
+        add_checkpoint(case.run, case.restarts + 1)
+        return reaches_limit(case, folder)
+
+    ended = []
+    for restarts, attempt in enumerate([*[saves] * 30, reaches_limit, saves, reaches_limit, reaches_limit]):
+        case.restarts, case.attempts = restarts, [attempt]
+        case.asked(restarts=restarts, elapsed_s=100)
+        ended.append(case.supervise())
+    assert ended == [None] * 33 + [75]
+    assert "reached its time limit 2 times in a row without a new checkpoint. If it saves" in case.log[-1]
 
 
 def test_a_requeue_that_is_not_answered_is_asked_again(case):
