@@ -155,7 +155,7 @@ class RunDir(_Folder):
         return self.attempt(job_id, attempt) / f"node-{node}.mark"
 
     def requeues(self, job_id: str) -> Path:
-        """The requeues of that job by itself: a line each, with whether it had progressed, and was at its time limit."""
+        """The requeues of that job by itself: a line each, if it had progressed, and if it was at its time limit."""
         return self.logs / job_id / "requeues"
 
     def before_reset(self, number: int) -> Path:
