@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tomllib
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -235,6 +236,26 @@ def test_a_script_that_cannot_be_read_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(UsageError, match=r"train.py' cannot be read: Permission denied"):
         check_program(JobSpec(job_name="a", command=(str(tmp_path / "train.py"),)))
+
+
+@pytest.mark.parametrize(
+    ("first_line", "accepted"),
+    [("#!/env/bin/python3", True), ("#!/bin/sh\n'''exec' /long/python", True), ("#!/bin/sh", False)],
+)
+def test_a_console_script_is_a_program_where_it_is_one_of_python(tmp_path, monkeypatch, first_line, accepted):
+    tool = tmp_path / "nequip-train"
+    tool.write_text(f"{first_line}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    job = JobSpec(job_name="a", command=("nequip-train", "-cn", "x"))
+    with nullcontext() if accepted else pytest.raises(UsageError, match="--no-python nequip-train"):
+        check_program(job)
+
+
+def test_a_name_that_only_the_nodes_may_know_is_left_to_them():
+    check_program(JobSpec(job_name="a", conda="e", command=("nequip-train", "-cn", "x")))
+    with pytest.raises(UsageError, match=r"there is no file 'trian\.py'"):
+        check_program(JobSpec(job_name="a", conda="e", command=("trian.py",)))
 
 
 @pytest.mark.parametrize(

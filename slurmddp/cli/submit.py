@@ -100,10 +100,11 @@ def submit(  # noqa: PLR0913 - an argument for each option
     print_message(f"folder of the run: {job.run.path}")
     spec = request.resolved.spec
     is_new = len(submissions(job.run)) == 1
-    if is_new and spec.requeue and not (spec.resume_args or spec.checkpoints) and starts_anew(spec.parsed_command):
+    command = spec.parsed_command
+    if is_new and spec.requeue and not (spec.resume_args or spec.checkpoints) and starts_anew(command):
         print_message(
-            f"if a preemption or a lost node stops it, {spec.command[0]} is started again with the same arguments: it "
-            "must find its own checkpoint, as in $SLURMDDP_CHECKPOINT_DIR; if it needs another argument for that, give "
+            f"if a preemption or a lost node stops it, {command.words[command.place]} is started again with the same "
+            "arguments: it must find its own checkpoint, as in $SLURMDDP_CHECKPOINT_DIR; if it needs another argument for that, give "
             "--resume-args"
         )
     return _wait(job, _result(job), show=follow, as_json=as_json) if waits else 0

@@ -13,11 +13,13 @@ from slurmddp.text import quote_value
 
 _TORCHRUN = "torchrun"
 _ACCELERATE = "accelerate"
+_LAUNCH = "torch.distributed.launch"
 _RUNNERS = rf"(.*/)?(python(3(\.\d+)?)?|{_TORCHRUN})"
 _NAME_LENGTH: Final = 64
 
 _LAUNCHERS: Final = {
     _TORCHRUN: "",
+    _LAUNCH: "",
     _ACCELERATE: "; without --no-python, accelerate launch is understood",
     "deepspeed": "; it gets LOCAL_RANK as a variable, and no --local_rank",
     "composer": "",
@@ -27,15 +29,18 @@ _LAUNCHERS: Final = {
 """Programs that start ranks, each with what else the user must know."""
 _LAUNCHER_MODULES: Final = {
     "torch.distributed.run": _TORCHRUN,
-    "torch.distributed.launch": _TORCHRUN,
+    _LAUNCH: _LAUNCH,
     "accelerate.commands.launch": _ACCELERATE,
     "deepspeed.launcher.runner": "deepspeed",
     "composer.cli.launcher": "composer",
 }
 _EXAMPLE: Final = ("train.py", "--lr", "0.1")
 
+_USE_ENV: Final = "--use-env"
 ACCELERATE_LAUNCH: Final = ("-m", "accelerate.commands.launch")
 """The first words of a COMMAND that was typed as `accelerate launch`; the worker does its work in each rank."""
+LOCAL_RANK_LAUNCH: Final = ("-m", _LAUNCH)
+"""The first words of a COMMAND of `torch.distributed.launch` without --use-env, which adds --local-rank=N to it."""
 NO_PYTHON: Final = "--no-python"
 """The worker's option for a COMMAND that is an executable."""
 
@@ -159,16 +164,18 @@ def _parse_program(words: tuple[str, ...]) -> Command:
 
 def _parse_launcher(line: _LauncherLine) -> Command:
     """Return the command behind a launcher, and what the launcher's options ask for."""
-    is_accelerate, shape = line.name == _ACCELERATE, _shape(line.numbers)
-    if shape is None or not line.program or (line.others and not is_accelerate):
+    shape = _shape(line.numbers)
+    if shape is None or not line.program or (line.others and line.name != _ACCELERATE):
         raise _refused_launcher(line)
-    is_asked = line.numbers or line.left_out or line.name not in (_TORCHRUN, _ACCELERATE)
-    launch = Launch(line.name, *shape, line.left_out) if is_asked else None
+    is_asked = line.numbers or line.left_out or line.name not in (_TORCHRUN, _ACCELERATE, _LAUNCH)
+    launch = Launch(line.name, *shape, tuple(name for name in line.left_out if name != _USE_ENV)) if is_asked else None
     command = _parse_program(line.program)
-    if is_accelerate:
+    before: tuple[str, ...] = ()
+    if line.name == _ACCELERATE:
         before = (*ACCELERATE_LAUNCH, *line.others)
-        command = command._replace(words=before + command.words, place=len(before) + command.place)
-    return command._replace(launch=launch)
+    elif line.name == _LAUNCH and _USE_ENV not in line.left_out:
+        before = LOCAL_RANK_LAUNCH
+    return command._replace(words=before + command.words, place=len(before) + command.place, launch=launch)
 
 
 def _read_launcher(name: str, rest: tuple[str, ...]) -> _LauncherLine:
@@ -178,6 +185,10 @@ def _read_launcher(name: str, rest: tuple[str, ...]) -> _LauncherLine:
         shown = "accelerate launch" if name == _ACCELERATE else name
         raise UsageError(f"COMMAND: {shown} has no script; name one, as in: {shown} {shlex.join(_EXAMPLE)}")
     options = list(rest[: len(rest) - len(program)])
+    if options[-1:] == ["--"]:
+        options.pop()
+    elif name != _ACCELERATE:
+        program = _without_dashes(program)
     if found := re.search(r"--nnodes[= ]\d+:\d+", " ".join(options)):
         raise UsageError(f"COMMAND: {found[0]} is a range, and slurmddp is not elastic; give --nodes N instead")
     if name in ("srun", "mpirun") and options and re.fullmatch(_RUNNERS, options[-1]):
@@ -199,6 +210,12 @@ def _read_launcher(name: str, rest: tuple[str, ...]) -> _LauncherLine:
         else:
             numbers[found_option.meaning] = value
     return _LauncherLine(name, numbers, tuple(left_out), tuple(others), program)
+
+
+def _without_dashes(program: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a program without the `--` behind its name, which the argparse of torchrun takes for its own."""
+    arguments = 2 if program[:1] == ("-m",) else 1
+    return program[:arguments] + program[arguments + (program[arguments : arguments + 1] == ("--",)) :]
 
 
 def _shape(numbers: Mapping[Meaning, str]) -> tuple[int | None, int | None] | None:

@@ -46,6 +46,7 @@ _ENTRIES: Final = (
     ("rdzv-backend rdzv-endpoint rdzv-id rdzv-conf master-addr master-port", Foreign(_RENDEZVOUS, "rendezvous")),
     ("node-rank machine-rank main-process-ip main-process-port local-addr", Foreign(_RENDEZVOUS, "rendezvous")),
     ("standalone", Foreign(_RENDEZVOUS, "rendezvous", takes_value=False)),
+    ("use-env", Foreign(_RENDEZVOUS, "rendezvous", takes_value=False)),
     ("config-file mixed-precision multi-gpu", Foreign(_ACCELERATE)),
     ("export", Foreign("--env", of_sbatch=True)),
     ("signal", Foreign("--signal-lead", of_sbatch=True)),

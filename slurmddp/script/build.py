@@ -13,7 +13,6 @@ from slurmddp.config.container import is_path
 from slurmddp.config.datasets import find_data
 from slurmddp.config.job_files import OTHER_FORMATS, explain_unreadable, read_named_text, suggest_file
 from slurmddp.config.job_spec import JobSpec
-from slurmddp.config.python_env import environment_of
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
 from slurmddp.script.render import render
@@ -85,7 +84,7 @@ def check_program(spec: JobSpec) -> None:
             f"COMMAND: there is no program {quote_value(path)} in PATH; check its name, or write ./{shlex.quote(path)}"
         )
     elif script := spec.parsed_command.script:
-        _check_script(script, spec.runs_dir)
+        _check_script(script, spec)
 
 
 def check_environment(spec: JobSpec) -> None:
@@ -118,14 +117,16 @@ def _check_shell(message: str, lines: str) -> None:
             raise UsageError(f"{message}: {said}; correct them")
 
 
-def _check_script(path: str, runs_dir: str) -> None:
+def _check_script(path: str, spec: JobSpec) -> None:
     if Path(path).is_file():
         _check_is_python(path)
+        return
+    if "/" not in path and (is_console_script(path, spec) or ("." not in path and (spec.has_setup or spec.container))):
         return
     from slurmddp.runs.facts import is_resumable, resume_command  # noqa: PLC0415 needed only when something is wrong
 
     given = f"COMMAND: {quote_value(path)}"
-    if run := next(filter(is_resumable, (RunDir.named(runs_dir, path), RunDir.named(".", path))), None):
+    if run := next(filter(is_resumable, (RunDir.named(spec.runs_dir, path), RunDir.named(".", path))), None):
         raise UsageError(f"{given} is a run, and no script; to resume it, type: {resume_command(run)}")
     if Path(path).is_dir():
         raise UsageError(f"{given} is a folder; name a script, as in: {path.rstrip('/')}/train.py")
@@ -160,9 +161,23 @@ def _is_program(path: str, spec: JobSpec) -> bool:
     """Return whether a path, or a name in PATH, is an executable file; a name also where the set-up may bring it."""
     if "/" not in path and (spec.has_setup or spec.container):
         return True
-    environment = Path(spec.venv) if spec.venv else environment_of(python_of(spec))
-    places = [str(environment / "bin")] if environment else []
-    return shutil.which(path, path=os.pathsep.join([*places, os.environ.get("PATH", os.defpath)])) is not None
+    return _find_program(path, spec) is not None
+
+
+def is_console_script(name: str, spec: JobSpec) -> bool:
+    """Return whether a name is that of a Python program which is installed in the environment of the ranks."""
+    found = _find_program(name, spec)
+    if not found:
+        return False
+    with Path(found).open("rb") as file:
+        head = file.read(512)
+    return head.startswith(b"#!") and not _NO_PYTHON.match(head)
+
+
+def _find_program(name: str, spec: JobSpec) -> str | None:
+    """Return the path of a program in the ranks' environment, or in PATH."""
+    places = (f"{spec.venv}/bin" if spec.venv else os.path.dirname(python_of(spec)), os.environ.get("PATH", os.defpath))  # noqa: PTH120 - a name alone has no folder
+    return shutil.which(name, path=os.pathsep.join(filter(None, places)))
 
 
 def check_pythons(spec: JobSpec, advice: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from slurmddp import exit_codes, variables
-from slurmddp.config.command import ACCELERATE_LAUNCH, Kind, parse_worker_words
+from slurmddp.config.command import ACCELERATE_LAUNCH, LOCAL_RANK_LAUNCH, Kind, parse_worker_words
 from slurmddp.errors import FencedError, RankError, SlurmddpError
 from slurmddp.runs.ownership import ownership_of
 from slurmddp.runs.training_events import Start
@@ -120,6 +120,8 @@ def _run_command(words: list[str], kind: Kind, stopping: Stopping) -> None:
         sys.meta_path.insert(0, transformers.TrainerFinder())
         if tuple(words[:2]) == ACCELERATE_LAUNCH:
             words = run_script.prepare_accelerate(words[2:], stopping.rank)
+        elif tuple(words[:2]) == LOCAL_RANK_LAUNCH:
+            words = run_script.add_local_rank(words[2:], stopping.rank)
         run_script.run(words)
     except SystemExit as error:
         if not isinstance(error.code, int | None):

@@ -10,6 +10,7 @@ import importlib.machinery
 import logging
 import os
 import runpy
+import shutil
 import sys
 import types
 from collections.abc import Iterator, MutableMapping
@@ -41,7 +42,7 @@ def run(words: list[str]) -> None:
         prepend_to_path(require_in_snapshot(str(Path.cwd())))
         runpy._run_module_as_main(words[1])  # type: ignore[attr-defined]  # noqa: SLF001 - what python -m itself calls
         return
-    path = require_in_snapshot(words[0])
+    path = _find_console_script(words[0]) or require_in_snapshot(words[0])
     try:
         source = Path(path).read_bytes()
     except OSError as error:
@@ -53,6 +54,13 @@ def run(words: list[str]) -> None:
     main.__dict__["__cached__"] = None
     main.__loader__ = importlib.machinery.SourceFileLoader("__main__", main.__file__)
     exec(compile(source, path, "exec"), vars(main))  # noqa: S102 - running the user's program is the purpose
+
+
+def _find_console_script(name: str) -> str | None:
+    """Return the path of a script that is installed with this Python, or is in PATH; None for a file that is here."""
+    if "/" in name or Path(name).exists():
+        return None
+    return shutil.which(name, path=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]))  # noqa: PTH120 - a link is not followed
 
 
 def trace_of_program(error: BaseException) -> TracebackType | None:
@@ -122,6 +130,12 @@ def _find_in_snapshot(path: str) -> Path | None:
         if name.is_relative_to(original):
             return Path(os.environ[variables.CODE], name.relative_to(original))
     return None
+
+
+def add_local_rank(words: list[str], rank: Rank) -> list[str]:
+    """Return a program with the argument that `torch.distributed.launch` puts before the program's own."""
+    arguments = 2 if words[0] == "-m" else 1
+    return [*words[:arguments], f"--local-rank={rank.local_rank}", *words[arguments:]]
 
 
 def prepare_accelerate(words: list[str], rank: Rank) -> list[str]:

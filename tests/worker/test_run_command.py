@@ -1,6 +1,7 @@
 """A COMMAND runs as plain python would run it, and how it ended is on record."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -72,6 +73,22 @@ def test_a_module_runs_as_main_from_the_working_folder(alone, script):
     folder = path.parent.parent
     ended = alone("-m", "pkg.train", "x", cwd=folder)
     assert ended.stdout == f"__main__ pkg.train ['{path}', 'x'] {folder}\n"
+
+
+@pytest.mark.parametrize("program", [("code/train.py",), ("-m", "train")])
+def test_a_program_of_torch_distributed_launch_gets_its_local_rank(alone, script, program):
+    path = script("import sys; print(sys.argv[1:])")
+    folder = path.parent if program[0] == "-m" else path.parent.parent
+    ended = alone("-m", "torch.distributed.launch", *program, "--lr", "1", cwd=folder)
+    assert ended.stdout == "['--local-rank=0', '--lr', '1']\n"
+
+
+def test_a_console_script_of_the_environment_is_run_as_the_python_program_that_it_is(alone, script, tmp_path):
+    installed = script("import sys; print(sys.argv, __name__)", "nequip-train")
+    installed.chmod(0o755)
+    ended = alone("nequip-train", "-cn", "x", PATH=f"{installed.parent}:{os.environ['PATH']}", cwd=tmp_path)
+    assert ended.stdout == f"['{installed}', '-cn', 'x'] __main__\n"
+    assert ended.record(0) == "0 done\n"
 
 
 @pytest.mark.parametrize(("flags", "own", "environ"), [((), True, {}), (("-P",), False, {"PYTHONSAFEPATH": "1"})])
