@@ -104,8 +104,8 @@ def submit(  # noqa: PLR0913 - an argument for each option
     if is_new and spec.requeue and not (spec.resume_args or spec.checkpoints) and starts_anew(command):
         print_message(
             f"if a preemption or a lost node stops it, {command.words[command.place]} is started again with the same "
-            "arguments: it must find its own checkpoint, as in $SLURMDDP_CHECKPOINT_DIR; if it needs another argument for "
-            "that, give --resume-args"
+            "arguments: it must find its own checkpoint, as in $SLURMDDP_CHECKPOINT_DIR; if it needs another argument "
+            "for that, give --resume-args"
         )
     return _wait(job, _result(job), show=follow, as_json=as_json) if waits else 0
 
