@@ -56,6 +56,8 @@ def build_request(job_file: Path | None, words: tuple[str, ...], parameters: dic
     if parameters.get("sets") and resolved.origins["resume_args"].startswith(RECIPE):
         resolved = resolved.replace("a sweep has no recipe", resume_args=None, checkpoints=None)
     spec, origin = resolved.spec, resolved.origins["resume_args"]
+    for name in spec.literal_variables:
+        print_message(f"${name} stays as it is; for its value in the job, write {{{name}}}")
     if origin.startswith(RECIPE):
         print_message(
             f"by {origin}, COMMAND is started again with {spec.resume_args} once there is {spec.checkpoints}; "

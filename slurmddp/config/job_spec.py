@@ -77,8 +77,14 @@ _BASH_VARIABLES = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "IFS", "PPID",
 
 _LONGEST_TIME_S = 2**31 - 1
 
+SETUP: Final = ("module", "conda", "venv", "setup_file", "setup")
+"""The fields that set up the ranks' environment, in the order of those whose order is not known."""
 CHECKPOINT_WORD: Final = "{checkpoint}"
 """Stands in --resume-args for the newest checkpoint."""
+
+JOB_WORD: Final = re.compile(r"\{SLURM_[A-Z0-9_]+\}")
+"""Stands in COMMAND, --env and --venv for the value that this variable has in the job."""
+_LITERAL: Final = re.compile(r"\$\{?(SLURM_[A-Z0-9_]+)\}?")
 
 NODE_TMPDIR: Final = "TMPDIR"
 """Stands in --stage-env for the folder of temporary files on the nodes."""
@@ -261,6 +267,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The program of each rank: a script and its arguments, or `-m` and a module; empty for the bundled worker."""
     worker: WorkerOptions = WorkerOptions()
     """The options of the bundled worker; unused with a command."""
+    setup_order: Texts = ()
+    """The fields of SETUP in the order in which they were given, each as often as it has values."""
 
     def __post_init__(self) -> None:
         """Check what the types cannot check. Raises UsageError."""
@@ -333,7 +341,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             shlex.split(self.resume_args)
         except ValueError as error:
             raise UsageError(f"--resume-args: {quote_value(self.resume_args)}: {error}") from error
-        if other := re.search(r"(?<![{$]){(?!checkpoint})[A-Za-z_]\w*}", self.resume_args):
+        if other := re.search(r"(?<![{$]){(?!checkpoint}|SLURM_)[A-Za-z_]\w*}", self.resume_args):
             raise UsageError(f"--resume-args: {other[0]} is not known; {CHECKPOINT_WORD} is")
         if CHECKPOINT_WORD in self.resume_args and not self.checkpoints:
             raise UsageError(f"--resume-args: {CHECKPOINT_WORD} needs --checkpoints, as in --checkpoints 'out/*.pt'")
@@ -356,6 +364,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.python and "/" not in self.python:
             raise UsageError(f"--stage-env with --python {self.python}, which is no path; give its path, or --venv")
+
+    @property
+    def literal_variables(self) -> tuple[str, ...]:
+        """The names of Slurm's variables that COMMAND, --env and --venv have as `$SLURM_NAME`, which stays as it is."""
+        return tuple(dict.fromkeys(_LITERAL.findall("\n".join((*self.command, *self.env, self.venv or "")))))
 
     @property
     def parsed_command(self) -> Command:
@@ -391,6 +404,14 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     def runtime(self) -> Runtime | None:
         """The program that runs the container; None without a container."""
         return (self.container_runtime or runtime_of(self.container)) if self.container else None
+
+    @property
+    def setup_steps(self) -> tuple[tuple[str, str], ...]:
+        """What sets up the ranks' environment, in its order: a field of SETUP, and one of its values."""
+        given = {name: getattr(self, name) or () for name in SETUP}
+        left = {name: [value] if isinstance(value, str) else [*value] for name, value in given.items()}
+        order = (*self.setup_order, *(name for name in SETUP for _ in left[name]))
+        return tuple((name, left[name].pop(0)) for name in order if left[name])
 
     @property
     def has_setup(self) -> bool:

@@ -17,7 +17,7 @@ import msgspec
 
 from slurmddp.config import job_files, python_env, recipes
 from slurmddp.config.command import Command, Launch, as_name, parse
-from slurmddp.config.job_spec import JOB_FIELDS, JobSpec
+from slurmddp.config.job_spec import JOB_FIELDS, SETUP, JobSpec
 from slurmddp.config.option_types import Field, Given, convert, find_similar, unknown
 from slurmddp.config.toml import PATH_KEYS, Layer, Source
 from slurmddp.config.worker_options import WORKER_FIELDS, WorkerOptions, parse_words
@@ -79,9 +79,10 @@ def resolve(
 ) -> Resolved:
     """Merge the sources and make the job of them.
 
-    `options` are raw values of the command line by field of JobSpec, None or () where an option was not given; `worker`
-    are those of WorkerOptions. `words` is COMMAND. `configuration` has the project file and the user file. A recorded
-    job file has every value, so it is used without them. Raises UsageError with the origin of a wrong value.
+    `options` are raw values of the command line by field of JobSpec, None or () where an option was not given, and the
+    order of its set-up options; `worker` are those of WorkerOptions. `words` is COMMAND. `configuration` has the
+    project file and the user file. A recorded job file has every value, so it is used without them. Raises UsageError
+    with the origin of a wrong value.
     """
     job = job_files.read_job_file(job_file) if job_file else None
     is_recorded = job is not None and job.is_recorded
@@ -110,7 +111,7 @@ def resolve(
         name = Given(as_name(program.worker.task.rpartition(":")[2]), DERIVED_NAMES[2])
     values = {"job_name": name} | values
 
-    spec = _build_spec(values, program)
+    spec = _build_spec(values, program, _order_setup(layers, values, options.get("setup_order", ())))
     resolved = Resolved(spec, _origins(JOB_FIELDS, values), program.origins, files, program.command.launch)
     may_have_recipe = spec.recipe and spec.launcher != "manual" and not spec.resume_args and not spec.checkpoints
     if not may_have_recipe or not (recipe := recipes.find_recipe(program.command)):
@@ -118,12 +119,26 @@ def resolve(
     return resolved.replace(f"{RECIPE}{recipe.name}", resume_args=recipe.resume_args, checkpoints=recipe.checkpoints)
 
 
-def _build_spec(values: Mapping[str, Given], program: _Program) -> JobSpec:
+def _order_setup(layers: Sequence[Layer], values: Mapping[str, Given], typed: Sequence[str]) -> tuple[str, ...]:
+    """Return the set-up options in the order in which they were given, those of the weakest source first."""
+    order: list[str] = []
+    for layer in layers:
+        listed = (
+            name
+            for name, given in layer.options.items()
+            for _ in range(len(given.raw) if isinstance(given.raw, list | tuple) else 1)
+        )
+        in_order = (typed if layer is layers[-1] else layer.setup_order) or listed
+        order += (name for name in in_order if name in SETUP and values.get(name) is layer.options.get(name))
+    return tuple(order)
+
+
+def _build_spec(values: Mapping[str, Given], program: _Program, setup_order: tuple[str, ...]) -> JobSpec:
     """Return the job. Raises UsageError, with the file or variable that a wrong value is from, and for unused ones."""
     converted = _convert(JOB_FIELDS, values)
     try:
         words = () if program.command.kind == "worker" else program.command.words
-        spec = JobSpec(**converted, command=words, worker=program.worker)
+        spec = JobSpec(**converted, command=words, worker=program.worker, setup_order=setup_order)
     except UsageError as error:
         origins = {name: given.origin for name, given in values.items()}
         raise UsageError(with_origin(str(error), origins)) from error
@@ -316,5 +331,6 @@ def build_record(resolved: Resolved, *, directory: str, version: str) -> dict[st
         table["python"] = sys.executable
     python = {"python": table["python"]} if os.access(table.get("python", ""), os.X_OK) else {}
     origins = {key: resolved.origins[field.name] for key, field in JOB_FIELDS.items()}
-    table["recorded"] = {"version": version, "directory": directory, **python, "origins": origins}
+    order = {"setup-order": list(spec.setup_order)} if spec.setup_order else {}
+    table["recorded"] = {"version": version, "directory": directory, **python, **order, "origins": origins}
     return table

@@ -43,6 +43,8 @@ class Layer(msgspec.Struct, frozen=True):
     """By field of WorkerOptions."""
     command: tuple[str, ...] = ()
     command_origin: str = ""
+    setup_order: tuple[str, ...] = ()
+    """The order of the set-up options as a recorded job has it; empty for that of `options`."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +93,13 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
             worker=_given(table.get("worker", {}), WORKER_FIELDS, self.place(*tables, "worker")),
             command=_command(table.get("command", []), place),
             command_origin=f"{place}, key command",
+            setup_order=() if tables or not self.is_recorded else self._recorded_order,
         )
+
+    @property
+    def _recorded_order(self) -> tuple[str, ...]:
+        order = self.table["recorded"].get("setup-order", ())
+        return tuple(map(str, order)) if isinstance(order, list) else ()
 
 
 def _given(table: Mapping[str, Any], fields: Mapping[str, Field], place: str) -> dict[str, Given]:

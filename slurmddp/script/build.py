@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from slurmddp.config.container import is_path
 from slurmddp.config.datasets import find_data
 from slurmddp.config.job_files import OTHER_FORMATS, explain_unreadable, read_named_text, suggest_file
-from slurmddp.config.job_spec import JobSpec
+from slurmddp.config.job_spec import JOB_WORD, JobSpec
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
 from slurmddp.script.render import render
@@ -93,7 +93,7 @@ def check_environment(spec: JobSpec) -> None:
     That is the virtual environment, the Python, or the container's image and the folders that it mounts.
     """
     advice = "check the path, or give --force if only the nodes have it"
-    if spec.venv and not (Path(spec.venv) / "bin" / "python").exists():
+    if spec.venv and not JOB_WORD.search(spec.venv) and not (Path(spec.venv) / "bin" / "python").exists():
         raise UsageError(
             f"--venv: {quote_value(spec.venv)} is not a virtual environment here: it has no bin/python; {advice}"
         )

@@ -6,11 +6,13 @@ escapes even inside single quotes, an unquoted `#` starts a comment, and a newli
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
+from slurmddp.config.job_spec import JOB_WORD
 from slurmddp.errors import UsageError
 from slurmddp.text import count, quote_value
 
+_OF_A_RANK = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_TASK_PID", "SLURM_GTIDS")
 _PLAIN = re.compile(r"[A-Za-z0-9_./:,@%+=\[\]-]+")
 
 
@@ -49,11 +51,25 @@ def shell(value: object) -> Quoted:
     return Quoted(shlex.quote(text) if text.isprintable() else f"$'{''.join(map(_ansi_c_character, text))}'")
 
 
-def shell_with_variable(words: Iterable[str], place: str, variable: Quoted) -> Quoted:
-    """Quote words for bash; `place` in them becomes the shell code `variable`."""
-    return Quoted(
-        " ".join(variable.join(shell(part) if part else "" for part in word.split(place)) or "''" for word in words)
+def job_words(words: Iterable[str], places: Mapping[str, Quoted] = {}) -> Quoted:
+    """Quote words for bash; `{SLURM_NAME}` in them is the variable's value in the job, and each of `places` its code.
+
+    Raises UsageError for a variable that differs from rank to rank: it has no value where the ranks are started.
+    """
+    pattern = "|".join([JOB_WORD.pattern, *map(re.escape, places)])
+    return Quoted(" ".join(_job_word(re.split(f"({pattern})", word), places) for word in words))
+
+
+def _job_word(parts: Sequence[str], places: Mapping[str, Quoted]) -> str:
+    """Return the shell code of a word; every second part of it is a place for a value."""
+    for name in parts[1::2]:
+        if name.strip("{}") in _OF_A_RANK:
+            raise UsageError(f"{name} differs from rank to rank; the program can read it from its environment")
+    codes = (
+        (places.get(part) or f'"${{{part[1:-1]}:?}}"') if number % 2 else shell(part) if part else ""
+        for number, part in enumerate(parts)
     )
+    return "".join(codes) or "''"
 
 
 def number_of(number: int, noun: str) -> Quoted:

@@ -231,16 +231,23 @@ def _context(
         "supervisor_words": tuple(build_arguments(options)),
         "python": quoting.lines(f'"${variables.ENVIRONMENT}"/bin/python3') if environment else python,
         "virtual_environment": None if spec.container or spec.venv or environment else environment_of(python),
-        "program": quoting.Quoted(_TASK_PROGRAM) if array or spec.resume_args else _words(spec),
-        "first_program": None if array else _words(spec),
+        "program": quoting.Quoted(_TASK_PROGRAM) if array or spec.resume_args else quoting.job_words(_words(spec)),
+        "first_program": None if array else quoting.job_words(_words(spec)),
         "resumed_program": _resumed_words(spec),
         "indices": array.indices if array else "",
         "tasks": [
-            {"folder": task.folder, "program": _words(task.job), "resumed_program": _resumed_words(task.job)}
+            {
+                "folder": task.folder,
+                "program": quoting.job_words(_words(task.job)),
+                "resumed_program": _resumed_words(task.job),
+            }
             for task in (array.tasks if array else ())
         ],
         "setup_lines": setup_lines(spec),
-        "variables": [item.partition("=") for item in spec.variables],
+        "variables": [
+            (key, equals, quoting.job_words([value]))
+            for key, equals, value in (item.partition("=") for item in spec.variables)
+        ],
         "code": code,
         "teardown_lines": (),
         "environment": environment,
@@ -284,7 +291,7 @@ def _resumed_words(spec: JobSpec) -> quoting.Quoted | None:
     words = [word.replace("$", "$$") if is_torchrun else word for word in spec.resumed_program]
     escape = r"//\$/\$\$" if is_torchrun else ""
     checkpoint = f'"${{{variables.CHECKPOINT}{escape}}}"'
-    return quoting.shell_with_variable(words, CHECKPOINT_WORD, quoting.Quoted(checkpoint)) if words else None
+    return quoting.job_words(words, {CHECKPOINT_WORD: quoting.Quoted(checkpoint)}) if words else None
 
 
 def _container_context(spec: JobSpec, image: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The Python of the ranks, and the shell lines that set up its environment. Reads the set-up file."""
 
+import re
 import shlex
 import sys
 from typing import Final
@@ -10,6 +11,8 @@ from slurmddp.errors import UsageError
 from slurmddp.script import quoting
 from slurmddp.text import quote_value
 
+_ACTION: Final = r"""(?!-[ \t])(?:'[^'\n]*'|"[^"\n]*"|[^\s'"]+)"""
+_EXIT_TRAP: Final = re.compile(rf"(?m)(?:^|[;&|{{(])[ \t]*(trap[ \t]+{_ACTION}(?:[ \t]+\w+)*?[ \t]+(?:EXIT|0)\b)")
 _MODULES: Final = """\
 # A shell function that zsh, for one, does not hand down; MODULESHOME is Lmod's and Environment Modules' own.
 # shellcheck disable=SC1091
@@ -30,12 +33,7 @@ def supervisor_python(spec: JobSpec) -> str:
 
 def activation_lines(spec: JobSpec) -> list[str]:
     """Return the shell lines that activate the environment of --conda or --venv."""
-    lines = []
-    if spec.conda:
-        lines += ['eval "$(conda shell.bash hook)"', f"conda activate {quoting.shell(spec.conda)}"]
-    if spec.venv:
-        lines += [f"source {quoting.shell(spec.venv.rstrip('/') + '/bin/activate')}"]
-    return lines
+    return [line for name, value in spec.setup_steps if name in ("conda", "venv") for line in _lines_of(name, value)]
 
 
 def setup_lines(spec: JobSpec) -> list[quoting.Quoted]:
@@ -44,13 +42,32 @@ def setup_lines(spec: JobSpec) -> list[quoting.Quoted]:
     Raises UsageError for a set-up file that cannot be read, or that sbatch would refuse.
     """
     lines = [_MODULES] if spec.module else []
-    lines += [f"module load {quoting.shell(module)}" for module in spec.module]
-    lines += activation_lines(spec)
-    if spec.setup_file:
-        text, name = read_named_text(spec.setup_file, "--setup-file").rstrip("\n"), quote_value(spec.setup_file)
-        if "\r" in text:
-            typed = shlex.quote(spec.setup_file)
-            raise UsageError(f"--setup-file: {name} has carriage returns, as Windows writes; type: dos2unix {typed}")
-        check_line_end(text, f"--setup-file: {name}")
-        lines.append(text)
-    return [quoting.lines(line) for line in [*lines, *spec.setup]]
+    lines += [line for name, value in spec.setup_steps for line in _lines_of(name, value)]
+    return [quoting.lines(line) for line in lines]
+
+
+def _lines_of(name: str, value: str) -> list[str]:
+    """Return the shell lines of one set-up option."""
+    if name == "module":
+        return [f"module load {quoting.shell(value)}"]
+    if name == "conda":
+        return ['eval "$(conda shell.bash hook)"', f"conda activate {quoting.shell(value)}"]
+    if name == "venv":
+        return [f"source {quoting.job_words([value.rstrip('/') + '/bin/activate'])}"]
+    text = _read_setup_file(value) if name == "setup_file" else value
+    if found := _EXIT_TRAP.search(text):
+        raise UsageError(
+            f"--{name.replace('_', '-')}: {quote_value(found[1])} would never run: the script ends by `exec` of its "
+            "supervisor; leave it out"
+        )
+    return [text]
+
+
+def _read_setup_file(path: str) -> str:
+    text, name = read_named_text(path, "--setup-file").rstrip("\n"), quote_value(path)
+    if "\r" in text:
+        raise UsageError(
+            f"--setup-file: {name} has carriage returns, as Windows writes; type: dos2unix {shlex.quote(path)}"
+        )
+    check_line_end(text, f"--setup-file: {name}")
+    return text

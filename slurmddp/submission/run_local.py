@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from slurmddp import variables
-from slurmddp.config.job_spec import JobSpec
+from slurmddp.config.job_spec import JOB_WORD, JobSpec
 from slurmddp.config.python_env import environment_of
 from slurmddp.errors import UsageError
 from slurmddp.exit_codes import DONE
@@ -56,6 +56,9 @@ def plan(spec: JobSpec, *, devices: str | None, environ: Mapping[str, str]) -> L
     if chosen and spec.gpus not in (0, len(chosen)):
         named = f"--devices names {count(len(chosen), 'GPU')}"
         raise UsageError(f"{named}, but --gpus-per-node is {spec.gpus}; give --gpus-per-node {len(chosen)}")
+    for word in (*spec.command, *spec.env):
+        if found := JOB_WORD.search(word):
+            raise UsageError(f"{found[0]} has no value without Slurm; submit the job, or leave it out")
     run = RunDir.named(spec.runs_dir, spec.job_name)
     job_id = f"{LOCAL}{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}"
     ranks = 1 if spec.is_one_process else spec.ntasks_per_node or spec.gpus or len(chosen) or 1

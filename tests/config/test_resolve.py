@@ -294,6 +294,24 @@ def test_every_source_beats_those_below_it(tmp_path):
     ]
 
 
+def test_set_up_options_keep_their_order_the_weakest_source_first(tmp_path):
+    resolved = configured(
+        tmp_path, 'setup = ["a", "b"]\nmodule = ["c"]', 'conda = "e"\nvenv = "unused"', module=("d", "f"), venv="v",
+        setup_order=("module", "venv", "module"),
+    )  # fmt: skip
+    steps = (("conda", "e"), ("setup", "a"), ("setup", "b"), ("module", "d"), ("venv", "v"), ("module", "f"))
+    assert resolved.spec.setup_steps == steps
+
+
+@given(order=st.lists(st.sampled_from(("setup", "module", "setup_file")), max_size=6))
+def test_a_recorded_job_keeps_the_order_of_its_set_up_options(tmp_path_factory, order):
+    values = {name: tuple(f"{name}{number}" for number in range(order.count(name))) for name in ("setup", "module")}
+    first = resolve(words=["train.py"], **values, setup_file="s.sh", setup_order=tuple(order))
+    path = tmp_path_factory.mktemp("recorded") / "spec.toml"
+    path.write_text(tomli_w.dumps(config.build_record(first, directory=str(Path.cwd()), version="0")))
+    assert resolve(job_file=path).spec.setup_steps == first.spec.setup_steps
+
+
 def test_a_list_from_a_higher_source_replaces_the_lower_one(tmp_path):
     resolved = configured(
         tmp_path, 'module = ["a"]\n[env]\nA = 1', 'module = ["b", "c"]\nsetup = ["true"]', env=("B=2",)

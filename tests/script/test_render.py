@@ -221,6 +221,45 @@ def test_set_up_lines_come_in_order_and_unchanged(tmp_path):
     assert f"{lines}trap - DEBUG ERR RETURN\n" in script
 
 
+def test_set_up_lines_follow_the_order_in_which_they_were_given():
+    order = ("setup", "module", "setup", "venv", "module")
+    script = render(job(module=("a", "b"), venv="v", setup=("module purge", "cd code"), setup_order=order))
+    lines = "module purge\nmodule load a\ncd code\nsource v/bin/activate\nmodule load b\n"
+    assert f"{lines}trap - DEBUG ERR RETURN\n" in script
+
+
+@pytest.mark.parametrize(
+    ("changes", "written"),
+    [
+        ({"command": ("train.py", "runs/{SLURM_JOB_ID}/a b")}, """train.py runs/"${SLURM_JOB_ID:?}"'/a b'\n"""),
+        (
+            {"command": ("train.py", "{SLURM_JOB_ID}", "$SLURM_JOB_ID", "{x}")},
+            """ "${SLURM_JOB_ID:?}" '$SLURM_JOB_ID' '{x}'\n""",
+        ),
+        ({"env": ("OUT=/s/{SLURM_JOB_NAME}",)}, """export OUT=/s/"${SLURM_JOB_NAME:?}"\n"""),
+        ({"venv": "{SLURM_TMPDIR}/e"}, """source "${SLURM_TMPDIR:?}"/e/bin/activate\n"""),
+        (
+            {"command": ("a.py",), "resume_args": "--from {checkpoint} --id {SLURM_JOB_ID}", "checkpoints": "*.pt"},
+            """(a.py --from "${SLURMDDP_CHECKPOINT}" --id "${SLURM_JOB_ID:?}")""",
+        ),
+    ],
+)
+def test_a_value_of_the_time_of_the_job_is_written_as_its_variable(changes, written):
+    assert written in render(job(**changes))
+
+
+def test_a_variable_that_differs_from_rank_to_rank_is_refused():
+    with pytest.raises(UsageError, match="{SLURM_PROCID} differs from rank to rank; the program can read it"):
+        render(job(command=("train.py", "{SLURM_PROCID}")))
+
+
+@pytest.mark.parametrize("line", ["trap 'rm -r $TMP' EXIT", "a && trap clean INT 0; b"])
+def test_a_trap_that_would_never_run_is_refused(line):
+    with pytest.raises(UsageError, match=r"^--setup: .*trap.* would never run"):
+        render(job(setup=("true", line)))
+    render(job(setup=("trap - ERR", "echo trap EXIT 0", "trap 'echo 0 EXIT' USR1")))
+
+
 @pytest.mark.parametrize("content", [b"a\r\nb", b"a\0b", b"\xff"])
 def test_a_set_up_file_that_sbatch_would_refuse_is_refused(content, tmp_path):
     file = tmp_path / "setup.sh"
