@@ -393,7 +393,7 @@ class Supervisor:
 
     @property
     def _newest_checkpoint(self) -> str:
-        return read_progress_mark(self.job.run, self.options.checkpoints)
+        return read_progress_mark(self.job.run, self.options.checkpoints, self.job.job_id)
 
     @property
     def _requeues(self) -> Path:

@@ -52,16 +52,24 @@ def newest_in_folder(run: RunDir) -> ProgramCheckpoint | None:
     return max(filter(None, found), default=None)
 
 
-def read_progress_mark(run: RunDir, pattern: str = "") -> str:
+def read_progress_mark(run: RunDir, pattern: str = "", job_id: str = "") -> str:
     """Return what a run has saved, as a text that differs after each newer checkpoint; `none` without one.
 
     `pattern` is the glob of the checkpoints that the program writes by its own means, which count first; else
-    slurmddp's own steps do, else what the program has written into the run's folder of checkpoints.
+    slurmddp's own steps do, else what the program has written into the run's folder of checkpoints, else what its ranks
+    have noted in the attempts of the job.
     """
     if pattern and (own := newest_program_checkpoint(pattern)):
         return str(own)
     newest = newest_checkpoint(run)
-    return newest.name if newest else str(newest_in_folder(run) or "none")
+    return newest.name if newest else str(newest_in_folder(run) or _newest_save(run, job_id) or "none")
+
+
+def _newest_save(run: RunDir, job_id: str) -> str:
+    """Return when a program in the attempts of a job has saved something last; empty for never."""
+    pattern = run.program_save(glob.escape(job_id), "*")
+    newest = newest_program_checkpoint(f"{glob.escape(str(run.path))}/{pattern.relative_to(run.path)}")
+    return f"one of the program, {str(newest).rpartition(' of ')[2]}" if newest else ""
 
 
 def has_checkpoint(run: RunDir, pattern: str) -> bool:

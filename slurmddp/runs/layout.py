@@ -154,6 +154,10 @@ class RunDir(_Folder):
         """Written by a node to check that the other nodes see it; removed after the check."""
         return self.attempt(job_id, attempt) / f"node-{node}.mark"
 
+    def program_save(self, job_id: str, attempt: str) -> Path:
+        """Touched when the program has called `torch.save`: by it the supervisor knows of checkpoints elsewhere."""
+        return self.attempt(job_id, attempt) / "program-save"
+
     def requeues(self, job_id: str) -> Path:
         """The requeues of that job by itself: a line each, if it had progressed, and if it was at its time limit."""
         return self.logs / job_id / "requeues"

@@ -69,6 +69,12 @@ TRAINER_HANDLER: Final = Patch(
     "enable_jit_checkpoint installs its handler only where the program has replaced ours before",
     "transformers 5.23",
 )
+SAVE: Final = Patch(
+    ("torch:save", "torch.serialization:save"),
+    "a program that saves makes progress, so that its job may be requeued at each time limit",
+    "torch 2.13",
+)
+SAVE_FILE: Final = Patch(("safetensors.torch:save_file",), SAVE.why, "safetensors 0.7")
 PATCHES: Final = tuple(value for value in tuple(globals().values()) if isinstance(value, Patch))
 
 

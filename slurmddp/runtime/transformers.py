@@ -10,15 +10,14 @@ import itertools
 import json
 import os
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
-from importlib.machinery import ModuleSpec, PathFinder
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 from slurmddp.runs.files import append_record, read_records
 from slurmddp.runtime import patches
 from slurmddp.runtime.exiting.classify import Stopped
+from slurmddp.runtime.imports import after_import
 from slurmddp.runtime.rank_process import this_process
 from slurmddp.runtime.stopping.policy import Phase
 from slurmddp.runtime.stopping.stopping import Stopping
@@ -28,22 +27,9 @@ STATE = "trainer_state.json"
 """Rank 0 writes this file of a checkpoint last; each rank's last file is that of its random state."""
 
 
-class TrainerFinder:
-    """Among the finders of `sys.meta_path`, adopts Trainer as soon as the program imports it."""
-
-    @staticmethod
-    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Find the module of Trainer as Python does, and let its loader adopt it."""
-        spec = PathFinder.find_spec(name, path, target) if name == TRAINER else None
-        if spec and spec.loader:
-            execute = spec.loader.exec_module
-
-            def execute_and_adopt(module: ModuleType) -> None:
-                execute(module)
-                _adopt(module)
-
-            spec.loader.exec_module = execute_and_adopt  # type: ignore[method-assign]
-        return spec
+def adopt_trainer() -> None:
+    """Adopt Trainer as soon as the program imports it."""
+    after_import(TRAINER, _adopt)
 
 
 def _adopt(module: Any) -> None:

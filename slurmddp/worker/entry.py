@@ -13,6 +13,7 @@ from slurmddp.errors import FencedError, RankError, SlurmddpError
 from slurmddp.runs.ownership import ownership_of
 from slurmddp.runs.training_events import Start
 from slurmddp.runtime import transformers
+from slurmddp.runtime.checkpoint.program_saves import note_saves
 from slurmddp.runtime.exiting.classify import DONE, ENDS_BY_NOTICE, Verdict, exit_status, judge
 from slurmddp.runtime.exiting.record import write_end, write_error, write_event
 from slurmddp.runtime.launch.addresses import choose_interface, resolve_head
@@ -117,7 +118,8 @@ def _run_command(words: list[str], kind: Kind, stopping: Stopping) -> None:
         if kind == "executable":
             run_executable.run(words[1:], stopping)
             return
-        sys.meta_path.insert(0, transformers.TrainerFinder())
+        transformers.adopt_trainer()
+        note_saves(stopping.rank)
         if tuple(words[:2]) == ACCELERATE_LAUNCH:
             words = run_script.prepare_accelerate(words[2:], stopping.rank)
         elif tuple(words[:2]) == LOCAL_RANK_LAUNCH:

@@ -1,8 +1,8 @@
-"""Trains by PyTorch Lightning's Trainer: lightning_fit.py EPOCHS FOLDER SECONDS_A_STEP [last|wandb].
+"""Trains by PyTorch Lightning's Trainer: lightning_fit.py EPOCHS FOLDER SECONDS_A_STEP [last|default|wandb].
 
-Without `last` it keeps no checkpoint, and its batches know where they stand. With it the script is the usual one:
-ModelCheckpoint's last, and a DataLoader, which Lightning begins anew in the middle of an epoch. With `wandb`
-it logs there.
+Without an option it keeps no checkpoint, and its batches know where they stand. With `last` the script is the usual
+one: ModelCheckpoint's last, and a DataLoader, which Lightning begins anew in the middle of an epoch. With `default`
+Lightning saves each epoch into a folder that is new at each start. With `wandb` it logs there.
 """
 
 import os
@@ -85,9 +85,9 @@ def main(epochs, folder, step_s, option=""):
         num_nodes=int(os.environ["GROUP_WORLD_SIZE"]),
         max_epochs=int(epochs),
         callbacks=keeps,
-        enable_checkpointing=bool(keeps),
+        enable_checkpointing=bool(keeps) or option == "default",
         default_root_dir=folder,
-        logger=option == "wandb" and WandbLogger(project="tracked", save_dir=folder),
+        logger=option == "default" or (option == "wandb" and WandbLogger(project="tracked", save_dir=folder)),
         enable_progress_bar=False,
         enable_model_summary=False,
     )

@@ -13,6 +13,7 @@ from framework_job import (
     PROGRAMS,
     STEP_S,
     final_loss,
+    kill_rank,
     places,
     tell_time_limit,
     words,
@@ -66,6 +67,21 @@ def test_lightning_goes_on_from_the_newest_and_cancelled_stays_cancelled(submit,
         r"stop signal received at step (\d+) ", job.run.rank_record(job.job_id, "0.0", 0).read_text()
     )
     assert (first, second) == (0, int(stopped))
+
+
+def test_a_killed_training_goes_on_from_its_own_newest_checkpoint_in_the_folder_of_another_start(
+    submit, wait_for_job, tmp_path
+):
+    job = submit("fit", "srun", *words("lightning_fit", tmp_path, STEP_S, "default"), nodes=1)
+    for start in range(2):
+        job.until_said(f"epoch {3 * start + 3} done")
+        kill_rank(job)
+        until(lambda start=start: job.output().count("started at step") == 2 * start + 4, otherwise=job.story)
+    assert wait_for_job(job.job_id)["JobState"] == "COMPLETED", job.story()
+    first, *later = starts(job, ranks=2)
+    assert first == 0 and len(later) == 2 and all(step % 8 == 0 and step >= 24 for step in later), job.story()
+    assert len(list(tmp_path.glob("own/lightning_logs/version_*/checkpoints"))) == 3
+    assert not list(job.run.checkpoints.iterdir())
 
 
 def starts(job, ranks: int) -> list[int]:

@@ -2,10 +2,13 @@
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
 import pytest
+
+from slurmddp.runs.checkpoints import read_progress_mark
 
 HOSTILE = [
     "a b",
@@ -73,6 +76,25 @@ def test_a_module_runs_as_main_from_the_working_folder(alone, script):
     folder = path.parent.parent
     ended = alone("-m", "pkg.train", "x", cwd=folder)
     assert ended.stdout == f"__main__ pkg.train ['{path}', 'x'] {folder}\n"
+
+
+SAVES = {
+    "torch": "import torch; torch.save([1], 'x.pt')",
+    "torch, by its other name": "from torch.serialization import save; save([1], 'x.pt')",
+    "safetensors": "import torch; from safetensors.torch import save_file; save_file({'a': torch.ones(1)}, 'x')",
+}
+
+
+@pytest.mark.parametrize("by", [*SAVES, "nothing"])
+def test_what_the_program_saves_by_its_own_means_is_noted_for_the_supervisor(alone, script, tmp_path, by):
+    path = script(SAVES.get(by, "import torch; torch.ones(1)"))
+    run = alone(path, cwd=tmp_path).run
+    (record,) = run.logs.glob("*/*/0.end")
+    job_id, attempt = record.parent.parent.name, record.parent.name
+    assert run.program_save(job_id, attempt).exists() == (by != "nothing")
+    assert re.fullmatch(
+        r"one of the program, 20\S+Z" if by != "nothing" else "none", read_progress_mark(run, "", job_id)
+    )
 
 
 @pytest.mark.parametrize("program", [("code/train.py",), ("-m", "train")])
