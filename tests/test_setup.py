@@ -49,6 +49,8 @@ def test_the_ranks_run_in_a_container_and_see_what_they_need(cli, tmp_path, laun
     (tmp_path / "train.py").write_text(REPORT)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "x").touch()
+    if image.endswith(".sif"):
+        (tmp_path / image).touch()
     words = ["submit", "--nodes=2", "--gpus-per-node=1", f"--launcher={launcher}", "--wait", f"--container={image}"]
     words += [f"--container-mount={tmp_path}/data:/opt/data:ro", f"--python={sys.executable}", "--env=TOKEN"]
     words += ["--env=A=b c", "--nccl-debug=WARN", "train.py"]

@@ -87,9 +87,13 @@ class _SaveAtStop:
         self._stop = LoopStop(stopping)
         self._file = file
         self._folders = folders
-        self.ckpt_path = offered
-        """Where Lightning looks when it resumes."""
+        self._offered = offered
         self._has_signals = False
+
+    @property
+    def ckpt_path(self) -> str | None:
+        """Where Lightning looks when it resumes."""
+        return self._offered
 
     def setup(self, *_: Any, **__: Any) -> None:
         """Note whether the signal handlers are ours, before Lightning installs its own for SIGTERM."""
