@@ -116,7 +116,7 @@ def decide_after_crash(
     if requeue := check_before_start(job, lead_s=lead_s):
         return Requeue(f"{requeue.reason}; the last attempt: {result.reason}")
     if lost_nodes:
-        return Requeue(f"lost node{'s' * (len(lost_nodes) > 1)} {', '.join(lost_nodes)}", tuple(lost_nodes))
+        return requeue_after_loss(lost_nodes)
     if failures > max_restarts:
         reason = (
             f"gives up: {count(failures, 'start')} in a row failed, with no new checkpoint since "
@@ -124,6 +124,11 @@ def decide_after_crash(
         )
         return End(result.status, reason)
     return Restart(*result)
+
+
+def requeue_after_loss(lost_nodes: Sequence[str]) -> Requeue:
+    """Return the requeue after nodes were lost, which excludes them."""
+    return Requeue(f"lost node{'s' * (len(lost_nodes) > 1)} {', '.join(lost_nodes)}", tuple(lost_nodes))
 
 
 Requeued = tuple[str, int]
