@@ -23,14 +23,18 @@ _REFUSED: Final = {
     b"\r\n": "it ends as on Windows (CR LF), which sbatch refuses; `dos2unix` or `sed -i 's/\\r$//'` mends the file",
 }
 _SHORT: Final = {
-    **dict(A="account", a="array", b="begin", B="extra-node-info", c="cpus-per-task", C="constraint", d="dependency"),
-    **dict(D="chdir", e="error", F="nodefile", G="gpus", H="hold", i="input", J="job-name", k="no-kill", L="licenses"),
-    **dict(m="distribution", M="clusters", n="ntasks", N="nodes", o="output", O="overcommit", p="partition", q="qos"),
-    **dict(Q="quiet", s="oversubscribe", S="core-spec", t="time", v="verbose", w="nodelist", W="wait", x="exclude"),
+    word[0]: word[2:]
+    for word in (
+        *("A=account", "a=array", "b=begin", "B=extra-node-info", "c=cpus-per-task", "C=constraint", "d=dependency"),
+        *("D=chdir", "e=error", "F=nodefile", "G=gpus", "H=hold", "i=input", "J=job-name", "k=no-kill", "L=licenses"),
+        *("m=distribution", "M=clusters", "n=ntasks", "N=nodes", "o=output", "O=overcommit", "p=partition", "q=qos"),
+        *("Q=quiet", "s=oversubscribe", "S=core-spec", "t=time", "v=verbose", "w=nodelist", "W=wait", "x=exclude"),
+    )
 }
-_SWITCHES: Final = frozenset(
-    "contiguous exclusive get-user-env hold ignore-pbs no-kill no-requeue oversubscribe overcommit parsable propagate "
-    "quiet reboot requeue spread-job test-only use-min-nodes verbose wait wait-all-nodes nice hetjob packjob".split()
+_SWITCHES: Final = (
+    *("contiguous", "exclusive", "get-user-env", "hetjob", "hold", "ignore-pbs", "nice", "no-kill", "no-requeue"),
+    *("overcommit", "oversubscribe", "packjob", "parsable", "propagate", "quiet", "reboot", "requeue", "spread-job"),
+    *("test-only", "use-min-nodes", "verbose", "wait", "wait-all-nodes"),
 )
 """Options that take no value, or only one behind `=`."""
 _ABBREVIATED: Final = (
@@ -88,7 +92,7 @@ class BatchScript(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_batch_script(path: str, text: bytes) -> BatchScript:
-    """Return the batch script with this text. Raises UsageError for one that sbatch refuses, or that is not supported."""
+    """Return the batch script with this text. Raises UsageError for one that sbatch or slurmddp cannot take."""
     given = quote_value(path)
     if not text.startswith(b"#!"):
         raise UsageError(f"{given} has #SBATCH lines and no shell: its first line must be one like #!/bin/bash")
@@ -141,7 +145,7 @@ def interpreter(text: bytes) -> str:
 
 
 def _split(line: str) -> Iterator[str]:
-    """Yield the words of an `#SBATCH` line: both quotes group, `\\` escapes everywhere, `#` begins a comment."""
+    r"""Yield the words of an `#SBATCH` line: both quotes group, `\` escapes everywhere, `#` begins a comment."""
     word, quote, escaped = "", "", False
     started = False
     for char in line.rstrip("\n"):

@@ -441,7 +441,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def margin_s(self) -> int:
         """Seconds that the job must have before the stop signal."""
-        return DEFAULTS.signal_margin if self.time_s is None else max(0, min(DEFAULTS.signal_margin, self.time_s - self.lead_s))
+        return (
+            DEFAULTS.signal_margin
+            if self.time_s is None
+            else max(0, min(DEFAULTS.signal_margin, self.time_s - self.lead_s))
+        )
 
     @property
     def slurm_name(self) -> str:

@@ -1,4 +1,4 @@
-"""The options of a job whose batch script is the user's own: what beats what, and which lines its header gets. No I/O."""
+"""The options of a job with a batch script of the user's own: what beats what, and what its header gets. No I/O."""
 
 import re
 from collections.abc import Mapping

@@ -15,30 +15,85 @@ from slurmddp.errors import UsageError
 from slurmddp.text import quote_value
 
 _LAUNCHERS: Final = frozenset(
-    "srun torchrun mpirun mpiexec mpiexec.hydra orterun accelerate deepspeed horovodrun jsrun ibrun aprun composer".split()
+    (
+        *("srun", "torchrun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "accelerate", "deepspeed", "horovodrun"),
+        *("jsrun", "ibrun", "aprun", "composer"),
+    )
 )
 _LAUNCHER_MODULE: Final = re.compile(
     r"torch\.distributed\.(run|launch)|accelerate\.commands\.launch|deepspeed\.launcher"
 )
-_CONTAINERS: Final = frozenset("apptainer singularity shifter podman podman-hpc docker enroot charliecloud ch-run".split())
+_CONTAINERS: Final = frozenset({"apptainer", "singularity", "shifter", "podman", "podman-hpc", "docker", "enroot"})
 _HELPERS: Final = frozenset(
-    "hostname getent printenv env nvidia-smi rocm-smi mkdir cp mv rm ln rsync tar unzip zip ls cat echo date df du free "
-    "sleep true touch chmod tee lscpu ulimit uname which whoami id ip ifconfig ping pip conda ray wget curl git kill "
-    "pkill dcgmi scontrol sbcast sacct nproc tree".split()
+    (
+        *(
+            "hostname",
+            "getent",
+            "printenv",
+            "env",
+            "nvidia-smi",
+            "rocm-smi",
+            "mkdir",
+            "cp",
+            "mv",
+            "rm",
+            "ln",
+            "rsync",
+            "tar",
+        ),
+        *(
+            "unzip",
+            "zip",
+            "ls",
+            "cat",
+            "echo",
+            "date",
+            "df",
+            "du",
+            "free",
+            "sleep",
+            "true",
+            "touch",
+            "chmod",
+            "tee",
+            "id",
+        ),
+        *(
+            "lscpu",
+            "ulimit",
+            "uname",
+            "which",
+            "whoami",
+            "ip",
+            "ifconfig",
+            "ping",
+            "pip",
+            "conda",
+            "ray",
+            "wget",
+            "curl",
+        ),
+        *("git", "kill", "pkill", "dcgmi", "scontrol", "sbcast", "sacct", "nproc", "tree"),
+    )
 )
+"""Programs that train nothing."""
 _SHELLS: Final = frozenset({"bash", "sh", "dash", "ksh", "zsh"})
 _PYTHON: Final = re.compile(r"python[\d.]*|pypy3?")
 _TRAINS: Final = re.compile(r"(python[\d.]*|torchrun|accelerate|deepspeed|apptainer|singularity|uv|.*\.(py|sh))")
-_TRAINS_IN_TEXT: Final = re.compile(r"\b(python[\d.]*|torchrun|accelerate|deepspeed)\b|\$\{?[A-Za-z_]*(CMD|LAUNCH|cmd|launch)")
+_TRAINS_IN_TEXT: Final = re.compile(
+    r"\b(python[\d.]*|torchrun|accelerate|deepspeed)\b|\$\{?[A-Za-z_]*(CMD|LAUNCH|cmd|launch)"
+)
 _ONE_TASK: Final = re.compile(r"(?:^|\s)(-n ?1|--ntasks[= ]1|-N ?1|--nodes[= ]1)(?=\s|$)")
 _PREFIXES: Final = {"time": "", "exec": "ac", "nohup": "", "command": "", "stdbuf": "", "nice": "n", "setsid": ""}
 """Words before a command, each with its options that take a value."""
 _RUNNERS: Final = frozenset({("uv", "run"), ("poetry", "run"), ("pixi", "run"), ("pdm", "run"), ("hatch", "run")})
-_REMOTE: Final = frozenset("ssh pdsh clush mpssh parallel-ssh pssh".split())
+_REMOTE: Final = frozenset(["ssh", "pdsh", "clush", "mpssh", "parallel-ssh", "pssh"])
 _ENTERED: Final = frozenset(
-    "program pipeline list redirected_statement negated_command if_statement else_clause elif_clause for_statement "
-    "c_style_for_statement while_statement do_group compound_statement case_statement case_item subshell "
-    "function_definition ERROR".split()
+    (
+        *("program", "pipeline", "list", "redirected_statement", "negated_command", "if_statement", "else_clause"),
+        *("elif_clause", "for_statement", "c_style_for_statement", "while_statement", "do_group", "compound_statement"),
+        *("case_statement", "case_item", "subshell", "function_definition", "ERROR"),
+    )
 )
 """Nodes whose commands can be wrapped where they stand."""
 _LOOPS: Final = frozenset({"for_statement", "c_style_for_statement", "while_statement"})
@@ -131,18 +186,22 @@ def _judge(node: Node) -> tuple[int, bool]:
     if not words:
         return 0, False
     name, rest = words[0].rpartition("/")[2], words[1:]
-    is_one_task = _ONE_TASK.search(" ".join(rest)) is not None and name == "srun"
     if name in _LAUNCHERS:
-        return 0 if _is_helper(rest) else 2, is_one_task
+        return 0 if _is_helper(rest) else 2, name == "srun" and _ONE_TASK.search(" ".join(rest)) is not None
+    return _judge_program(name, words[0], rest), False
+
+
+def _judge_program(name: str, word: str, rest: list[str]) -> int:
+    """Return how much a program that is no launcher looks like one that starts the ranks by itself."""
     if _PYTHON.fullmatch(name):
         if rest[:1] == ["-m"]:
-            return 2 if _LAUNCHER_MODULE.match(rest[1] if rest[1:] else "") else int(rest[1:2] != ["pip"]), False
-        return int(any(word.endswith(".py") for word in rest)), False
+            return 2 if _LAUNCHER_MODULE.match("".join(rest[1:2])) else int(rest[1:2] != ["pip"])
+        return int(any(one.endswith(".py") for one in rest))
     if name in _CONTAINERS:
-        return int(not _is_helper(rest) and any(map(_TRAINS.fullmatch, rest))), False
+        return int(not _is_helper(rest) and any(map(_TRAINS.fullmatch, rest)))
     if name in _SHELLS or name == "eval":
-        return int(any(word.endswith(".sh") or _TRAINS_IN_TEXT.search(word) for word in rest)), False
-    return int(name.endswith((".sh", ".py")) or _TRAINS_IN_TEXT.match(words[0]) is not None), False
+        return int(any(one.endswith(".sh") or _TRAINS_IN_TEXT.search(one) for one in rest))
+    return int(name.endswith((".sh", ".py")) or _TRAINS_IN_TEXT.match(word) is not None)
 
 
 def _is_helper(rest: list[str]) -> bool:
@@ -199,8 +258,8 @@ def _launch(chosen: _Candidate, text: bytes, place: str) -> Launch:
         first, last = loop, _wait_behind(loop)
         if first is last:
             raise UsageError(
-                f"{place} {loop.start_point[0] + 1}: this loop starts the ranks in the background, and no `wait` follows "
-                "it; put one behind it"
+                f"{place} {loop.start_point[0] + 1}: this loop starts the ranks in the background, and no `wait` "
+                "follows it; put one behind it"
             )
         around = around[: around.index(loop)]
     elif around and around[-1].type == "redirected_statement":
@@ -265,7 +324,9 @@ def _explain_others(root: Node, place: str, path: str) -> Iterator[str]:
     }
     for one in _commands(root):
         words = _program(_words(one.node))
-        guarded = any(node.type == "if_statement" and "SLURM_JOB" in _text(node).partition("then")[0] for node in one.around)
+        guarded = any(
+            node.type == "if_statement" and "SLURM_JOB" in _text(node).partition("then")[0] for node in one.around
+        )
         own = (path, path.rpartition("/")[2], "$0", "${0}", "$BASH_SOURCE", "${BASH_SOURCE[0]}")
         if words[:1] == ["sbatch"] and not guarded and any(word in own for word in words[1:]):
             yield (
@@ -291,12 +352,10 @@ def _explain_none(root: Node, path: str) -> str:
     hidden = next((node for node in _hidden(root) if _judge(node)[0] == 2), None)  # noqa: PLR2004
     if hidden:
         return (
-            f"{quote_value(path)}, line {hidden.start_point[0] + 1}: the output of the launch is taken by $(...), so it "
-            "cannot be started again; write it as a line of its own"
+            f"{quote_value(path)}, line {hidden.start_point[0] + 1}: the output of the launch is taken by $(...), so "
+            "it cannot be started again; write it as a line of its own"
         )
-    return (
-        f"{quote_value(path)} has no line that starts the ranks, as `srun python train.py`; --launch-line N names it"
-    )
+    return f"{quote_value(path)} has no line that starts the ranks, as `srun python train.py`; --launch-line N names it"
 
 
 def _hidden(node: Node) -> Iterator[Node]:
