@@ -40,6 +40,8 @@ class Options(NamedTuple):
     """Add the job to the run's submissions unless it is there."""
     single_attempt: bool = False
     """Start the ranks once in an existing allocation: no restart, no requeue."""
+    own_launch: bool = False
+    """A shell function of the user's own script starts the ranks, and the shell waits for the supervisor's orders."""
     finish: bool = False
     """Call the script's function `finish` after each attempt."""
 

@@ -9,20 +9,25 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from slurmddp import supervisor_options, variables
+from slurmddp.attach import attach_variables
 from slurmddp.batch.attempt import Job
 from slurmddp.batch.controller import Controller
+from slurmddp.batch.shell_launch import ShellLaunch
 from slurmddp.batch.supervisor import Supervisor, output_size, write_line
 from slurmddp.errors import UsageError
 from slurmddp.exit_codes import FAILED
 from slurmddp.runs.files import write_whole
 from slurmddp.runs.layout import RunDir
+from slurmddp.supervisor_options import Options
 from slurmddp.trust import explain_foreign
 from slurmddp.version import __version__
 
+OWN_LAUNCH: Final = "--own-launch"
 _LIMITS: Final = ("DATA", "FSIZE", "MEMLOCK", "NOFILE", "CPU", "NPROC", "AS")
+_PACKAGE: Final = Path(__file__).parents[1]
 _REQUIRED: Final = ("SLURM_JOB_ID", "SLURM_JOB_NODELIST", variables.JOB_ID, variables.RUN_DIR)
 
 
@@ -30,6 +35,7 @@ def main(words: list[str]) -> int:
     """Supervise the job of this batch script, and return its exit status."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
+    orders = take_stdout() if OWN_LAUNCH in words else None
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     if (protocol := supervisor_options.read_protocol(words)) != supervisor_options.PROTOCOL:
@@ -54,6 +60,8 @@ def main(words: list[str]) -> int:
     if why := explain_foreign(run.resolve()):
         write_line(f"the run's folder is not yours alone, and nothing of it is used: {why}")
         return FAILED
+    if orders:
+        return supervise_own_launch(given, run, orders)
     functions = sys.stdin.buffer.read()
     raise_soft_limits()
     environ = build_rank_environment(os.environ)
@@ -67,6 +75,37 @@ def main(words: list[str]) -> int:
         say=write_line,
         log_size=output_size,
     ).run()
+
+
+def take_stdout() -> BinaryIO:
+    """Return standard output, which the shell of a user's own script reads; what is printed goes to standard error."""
+    taken = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return taken
+
+
+def supervise_own_launch(given: Options, run: Path, orders: BinaryIO) -> int:
+    """Supervise the launch of a user's own script, whose shell waits for orders; return 0.
+
+    The supervisor's own lines go to the job's output file; without one they stay on standard error.
+    """
+    with suppress(OSError):
+        os.dup2(os.open(RunDir(run).batch_log(os.environ[variables.JOB_ID]), os.O_WRONLY | os.O_APPEND), 1)
+    slurm = Controller(os.environ)
+    hosts = os.environ.get(variables.HOSTS) or " ".join(slurm.hostnames(os.environ["SLURM_JOB_NODELIST"]))
+    environ = {**build_rank_environment(os.environ), variables.HOSTS: hosts}
+    launch = ShellLaunch(orders, sys.stdin.buffer, write_line)
+    supervisor = Supervisor(
+        options=given,
+        job=Job.read(environ, run),
+        environ=environ,
+        slurm=slurm,
+        launch=lambda attempt: launch({**attempt, **attach_variables(attempt, _PACKAGE)}),
+        say=write_line,
+        log_size=output_size,
+    )
+    launch.end(supervisor.run())
+    return 0
 
 
 def build_rank_environment(environ: Mapping[str, str]) -> dict[str, str]:

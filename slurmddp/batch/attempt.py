@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from slurmddp import variables
 from slurmddp.batch.policy import Result
-from slurmddp.exit_codes import DONE, RETRYABLE
+from slurmddp.exit_codes import DONE, FAILED, RETRYABLE
 from slurmddp.runs.checkpoints import newest_program_checkpoint
 from slurmddp.runs.exit_records import decisive_record, read_records
 from slurmddp.runs.layout import RunDir
@@ -21,6 +21,8 @@ from slurmddp.slurm.values import parse_number
 _RESET: Final = ("checkpoints", "model.pt", "rank-*.pt", "tensorboard", "tracker-id", "mlflow-run-id")
 """The files of a run that `--reset` moves away."""
 _PORT_TRIES: Final = 100
+_BY_SIGNAL: Final = 128
+"""The status of a program that a signal has ended is this, or more."""
 
 
 class Job(NamedTuple):
@@ -140,10 +142,11 @@ def is_port_free(port: int) -> bool:
     return True
 
 
-def read_result(job: Job, attempt: str, launcher_status: int) -> Result:
+def read_result(job: Job, attempt: str, launcher_status: int, *, own_launch: bool = False) -> Result:
     """Return how the ranks ended, by their exit records.
 
-    Without a record, the launcher's status counts; 0 counts only when rank 0 has begun.
+    Without a record, the launcher's status counts; 0 counts only when rank 0 has begun. The status of an `own_launch`
+    is judged as Slurm does: 0 is done, and what is less than 128 has failed for good.
     """
     records = read_records(job.run.attempt(job.job_id, attempt))
     record = decisive_record(records)
@@ -153,6 +156,9 @@ def read_result(job: Job, attempt: str, launcher_status: int) -> Result:
         silent = sorted(set(range(job.world_size)) - {one.rank for one in records})
         without = f"; no record of rank{'s' * (len(silent) > 1)} {format_ranges(silent)}" if silent else ""
         return Result(record.status, f"{record.text}; see {record.output}{without}")
+    if own_launch:
+        status = FAILED if DONE < launcher_status < _BY_SIGNAL else launcher_status
+        return Result(status, f"the launch ended with status {launcher_status}, and no rank left a record")
     if launcher_status == DONE and not job.run.rank_begin(job.job_id, attempt, 0).exists():
         return Result(
             RETRYABLE, "no rank has begun; srun says why, above, unless the launch block of a template starts none"

@@ -80,8 +80,8 @@ class Supervisor:
         self.finish, self.clock, self.say, self.log_size = finish, clock, say, log_size
         self.started_at = clock.time()
         self.attempt = f"{job.restarts}.0"
-        self.number = 0
-        """The attempt's number in this allocation."""
+        self.number = len(self._earlier_starts) if options.own_launch else 0
+        """The attempt's number in this allocation; a script may start ranks more than once."""
         self.failures = 0
         """Failed attempts in a row without progress."""
         self.first_checkpoint = self.checkpoint = "none"
@@ -173,7 +173,7 @@ class Supervisor:
         self.say(f"{self._name}, on {self.job.host_list}, output of the ranks in {folder}")
         environment = self._build_environment(folder)
         status = self.launch(environment)
-        result = attempts.read_result(self.job, self.attempt, status)
+        result = attempts.read_result(self.job, self.attempt, status, own_launch=self.options.own_launch)
         self.say(f"{self._name}, ended with status {result.status}: {result.reason}")
         self._record(events.AttemptEnd(status=result.status, reason=result.reason))
         if self.finish and result.status != FENCED:
@@ -184,6 +184,8 @@ class Supervisor:
         """Return the action that follows from a result."""
         if self.options.single_attempt:
             return End(*result)
+        if self.options.own_launch and result.status == FAILED and (lost := self.slurm.lost_nodes(self.job.host_list)):
+            return policy.requeue_after_loss(lost)
         if action := policy.decide_by_result(result):
             return action
         job = self._query_job()
@@ -196,6 +198,12 @@ class Supervisor:
             max_restarts=self.options.max_restarts,
             lead_s=self.options.signal_lead,
         )
+
+    @property
+    def _earlier_starts(self) -> list[str]:
+        """The attempts of this allocation that other supervisors of the job have made."""
+        prefix = f"{self.job.restarts}."
+        return [name for name in self.job.run.attempts(self.job.job_id) if name.startswith(prefix)]
 
     def _query_job(self) -> JobInfo:
         """Query Slurm for the job until it answers: without the controller nothing may start.
@@ -314,6 +322,8 @@ class Supervisor:
             values[variables.RENDEZVOUS_FILE] = f"file://{self.job.run.rendezvous_file(self.job.job_id, self.attempt)}"
         if self.ends_at is not None:
             values[variables.STOP_AT] = str(int(self.ends_at) - self.options.signal_lead)
+        if self.options.own_launch:  # the script chooses these by itself
+            return {**self.environ, **values}
         own = {"MASTER_ADDR": self.job.head, "MASTER_PORT": str(port)}
         own["OMP_NUM_THREADS"] = self.environ.get("OMP_NUM_THREADS") or str(
             attempts.count_threads(self.job, self.environ)

@@ -13,6 +13,7 @@ import click
 
 from slurmddp.cli.job_command import JobCommand, print_message, resolve_job
 from slurmddp.cli.request_options import fill
+from slurmddp.errors import UsageError
 from slurmddp.runs.findings import Finding, worst
 from slurmddp.text import WIDTH, escape_text, wrap_text
 
@@ -30,6 +31,8 @@ def doctor(job_file: Path | None, words: tuple[str, ...], *, in_job: bool, as_js
     the job's description, 3 if the cluster cannot run the job, 1 for any other error.
     """
     resolved = resolve_job(job_file, words, parameters)
+    if in_job and resolved.spec.script:
+        raise UsageError("--in-job checks the nodes of a job that slurmddp launches; leave it out for a batch script")
     if in_job:
         from slurmddp.doctor.in_job import check_by_job, check_by_step
 

@@ -9,13 +9,15 @@ import click
 
 from slurmddp.cli.job_command import JobCommand, print_message, write_bytes
 from slurmddp.cli.request_options import build_request, dependency_options, sweep_options
+from slurmddp.errors import UsageError
 
 
 @click.command(cls=JobCommand)
 @sweep_options
 @dependency_options
+@click.option("--diff", "as_diff", is_flag=True, help="Print what is added to a batch script of your own.")
 @click.option("--explain", is_flag=True, help="Print on stderr which values come from the cluster, and why.")
-def render(job_file: Path | None, words: tuple[str, ...], *, explain: bool, **parameters: Any) -> None:
+def render(job_file: Path | None, words: tuple[str, ...], *, as_diff: bool, explain: bool, **parameters: Any) -> None:
     """Print the batch script of a job; nothing is written or submitted.
 
     The output is exactly what `submit` gives to sbatch, so `slurmddp render ... | sbatch` works.
@@ -23,13 +25,20 @@ def render(job_file: Path | None, words: tuple[str, ...], *, explain: bool, **pa
     --help-all shows both.
     """
     from slurmddp.script.build import build_script
+    from slurmddp.script.own_script import diff
 
     request = build_request(job_file, words, parameters)
     if (Path(request.resolved.spec.runs_dir) / request.resolved.spec.job_name).exists():
         from slurmddp.submission.compatibility import choose_run
 
         request = choose_run(request, os.environ, notice=print_message, ask=lambda _: None)
-    write_bytes(sys.stdout, build_script(request.resolved.spec, request.array).text)
+    script = build_script(request.resolved.spec, request.array)
+    own = request.resolved.spec.script
+    if as_diff and own is None:
+        raise UsageError("--diff compares with a batch script of your own; name one, or leave --diff out")
+    for line in script.notices:
+        print_message(line)
+    write_bytes(sys.stdout, b"".join(diff(own, script.text)) if as_diff and own else script.text)
     if explain:
         for line in request.explained():
             print_message(line)

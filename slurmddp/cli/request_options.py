@@ -112,6 +112,11 @@ def expand_sweep(request: "Request", sets: Sequence[str], *, zipped: bool, at_on
             raise UsageError("--zip and --max-parallel need a sweep; give --set KEY=VALUE,... too")
         return request
     job = request.resolved.spec
+    if job.script:
+        raise UsageError(
+            f"--set: {quote_value(job.script.path)} is a batch script, and slurmddp does not know where it takes "
+            "values; give it an array of its own, as in #SBATCH --array=0-3, and submit that"
+        )
     if job.launcher == "manual":
         raise UsageError("--launcher manual cannot run a sweep, whose jobs Slurm starts; give another --launcher")
     if job.reset:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,12 +16,14 @@ import click
 from slurmddp.cli.job_command import JobCommand, print_message, resolve_job, write_bytes
 from slurmddp.cli.request_options import print_reading, with_ranks
 from slurmddp.cli.status_format import format_metrics
+from slurmddp.errors import UsageError
 from slurmddp.monitoring.status.job_status import read_progress
 from slurmddp.runs.facts import read_job
 from slurmddp.runs.layout import RunDir
 from slurmddp.script.build import check_program, check_pythons, check_variables
 from slurmddp.submission import run_local
 from slurmddp.submission.prepare_data import prepare
+from slurmddp.text import quote_value
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -42,6 +45,12 @@ def run(job_file: Path | None, words: tuple[str, ...], *, devices: str | None, a
     """
     resolved = with_ranks(resolve_job(job_file, words, parameters))
     spec = resolved.spec
+    if spec.script:
+        typed = shlex.join(["bash", *spec.command])
+        raise UsageError(
+            f"{quote_value(spec.script.path)} is a batch script, which starts its ranks by itself; `slurmddp submit` "
+            f"queues it, and inside an allocation type: {typed}"
+        )
     print_reading(resolved, f"--ntasks-per-node {spec.tasks_per_node}")
     check_program(spec)
     check_pythons(spec, "check the path")

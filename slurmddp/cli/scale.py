@@ -16,6 +16,7 @@ from slurmddp.config.resolve import Resolved
 from slurmddp.errors import UsageError
 from slurmddp.runs.files import check_out_file, write_whole
 from slurmddp.scaling.measurements import Study, compare_sizes, format_csv, format_study, parse_csv
+from slurmddp.text import quote_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,6 +94,11 @@ def scale(  # noqa: PLR0913 - an argument for each option
     elif gpus:
         scaling = scaling or "weak"
         resolved = resolve_job(job_file, words, parameters)
+        if script := resolved.spec.script:
+            raise UsageError(
+                f"{quote_value(script.path)} is a batch script, whose size only its author can change; name the "
+                "training program, as in: slurmddp scale --gpus 1,2,4,8 train.py"
+            )
         print_reading(resolved, f"COMMAND alone; the sizes are --gpus {gpus}")
         points, is_complete = _measure(_plan(resolved, gpus, scaling, warm_up, repeat), warm_up, together=together)
         name = resolved.spec.job_name

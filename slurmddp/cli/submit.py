@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from slurmddp.cluster.request import Request
 from slurmddp.config.recipes import starts_anew
 from slurmddp.config.resolve import BUILT_IN
 from slurmddp.errors import SlurmddpError, UsageError
+from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import submissions
 from slurmddp.slurm.environment import scrubbed
 from slurmddp.submission import submit as submitting
@@ -107,7 +108,7 @@ def submit(  # noqa: PLR0913 - an argument for each option
             "arguments: it must find its own checkpoint, as in $SLURMDDP_CHECKPOINT_DIR; if it needs another argument "
             "for that, give --resume-args"
         )
-    return _wait(job, _result(job), show=follow, as_json=as_json) if waits else 0
+    return max(_wait(job, task, number, show=follow, as_json=as_json) for task, number in _tasks(job)) if waits else 0
 
 
 def check_recorded(job: Submitted) -> None:
@@ -144,8 +145,17 @@ def _print_result(result: dict[str, Any], *, as_json: bool) -> None:
     sys.stdout.flush()
 
 
-def _wait(job: Submitted, result: dict[str, Any], *, show: bool, as_json: bool) -> int:
-    """Wait for the end of a job and print how it ended; return the exit status."""
+def _tasks(job: Submitted) -> Iterator[tuple[RunDir, str]]:
+    """Yield the run and the id of each task of an array; of a single job its own."""
+    from slurmddp.runs import lookup
+
+    records = [record for record in submissions(job.run) if record["job"] == job.job_id.number]
+    for target in lookup.settings(lookup.Target(job.run, (job.job_id.number,), records)):
+        yield target.run or job.run, target.jobs[-1]
+
+
+def _wait(job: Submitted, run: RunDir, number: str, *, show: bool, as_json: bool) -> int:
+    """Wait for the end of a job, or of a task of an array, and print how it ended; return the exit status."""
     from slurmddp.cli.status_format import format_job
     from slurmddp.diagnose.diagnosis import diagnose
     from slurmddp.diagnose.rule_types import format_diagnosis
@@ -153,10 +163,10 @@ def _wait(job: Submitted, result: dict[str, Any], *, show: bool, as_json: bool) 
     from slurmddp.monitoring.status import query_jobs
     from slurmddp.runs.lookup import Target
 
-    number = job.job_id.number
+    result = {**_result(job), "job": number, "run": str(run.path)}
     try:
         ended = following.wait_for_job(
-            job.run, number, os.environ, show=print_message if show else None, notice=print_message
+            run, number, os.environ, show=print_message if show else None, notice=print_message
         )
     except (KeyboardInterrupt, SlurmddpError) as error:
         if as_json:
@@ -166,7 +176,7 @@ def _wait(job: Submitted, result: dict[str, Any], *, show: bool, as_json: bool) 
         raise
     diagnosis = None
     try:
-        diagnosis = diagnose(job.run, number, os.environ) if ended.meaning.wait_status else None
+        diagnosis = diagnose(run, number, os.environ) if ended.meaning.wait_status else None
     except SlurmddpError as error:
         print_message(f"the cause of the failure is not known: {error}")
     if as_json:
@@ -175,7 +185,7 @@ def _wait(job: Submitted, result: dict[str, Any], *, show: bool, as_json: bool) 
             result | {"state": ended.word, "outcome": ended.kind, "reason": ended.reason, "diagnosis": cause},
             as_json=True,
         )
-    for status in query_jobs([Target(job.run, (number,))], os.environ):
+    for status in query_jobs([Target(run, (number,))], os.environ):
         for line in format_job(status):
             print_message(line)
     for line in format_diagnosis(diagnosis) if diagnosis else ():

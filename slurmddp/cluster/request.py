@@ -40,6 +40,8 @@ class Request(msgspec.Struct, frozen=True):
     def summary(self) -> str:
         """What the job asks for, in a few words: `train: 2 nodes x 8 GPUs, 16 ranks, partition gpu, no time limit`."""
         spec = self.resolved.spec
+        if spec.script:
+            return f"{spec.job_name}: {spec.script.path}"
         partition = next(self.cluster.partitions_of(spec.partition), None) if self.cluster else None
         size = f"{count(spec.nodes, 'node')}{f' x {_format_gpus(spec)}' if spec.gpus_per_node else ''}"
         is_shared = 0 < spec.gpus < spec.tasks_per_node
@@ -86,6 +88,8 @@ def build_request(resolved: Resolved, cluster: Cluster) -> Request:
 
 def _why_undecided(spec: JobSpec) -> str:
     """Return why the job's partition on this cluster is not known; empty when it is."""
+    if spec.script:
+        return f"{spec.script.path} asks for what it needs"
     if spec.launcher == "manual":
         return "--launcher manual asks no cluster for anything"
     if any(item.startswith("clusters=") for item in spec.sbatch):

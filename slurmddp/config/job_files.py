@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from slurmddp.config.batch_script import BatchScript, check_batch_script, is_batch_script
 from slurmddp.config.option_types import find_similar
 from slurmddp.config.toml import JOB_FILE_KEYS, Source, build_source, describe_place, parse_toml
 from slurmddp.errors import UsageError
@@ -62,6 +63,15 @@ def _explain_missing(path: Path) -> str:
         run = path.absolute().parent.name
         return f"the record of run {quote_value(run)} is missing; submit its script or job file again with --name {run}"
     return f"`slurmddp init {shlex.quote(str(path))}` writes one"
+
+
+def read_batch_script(path: str) -> BatchScript | None:
+    """Return the batch script at a path; None for another kind of file, or none. Raises UsageError for a wrong one."""
+    try:
+        raw, why, _ = _read_regular(path)
+    except (OSError, ValueError):  # a NUL in the path
+        return None
+    return check_batch_script(path, raw) if not why and is_batch_script(path, raw) else None
 
 
 def read_named(path: str | Path, what: str) -> bytes:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from slurmddp import variables
+from slurmddp.config.batch_script import BatchScript
 from slurmddp.config.command import NO_PYTHON, Command, parse, replace_arguments
 from slurmddp.config.container import Runtime, check_mount, runtime_of
 from slurmddp.config.foreign_options import refuse_sbatch
@@ -195,6 +196,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             group="Launch",
         ),
     ] = "srun"
+    launch_line: Annotated[
+        Count | None,
+        Option("Line of the statement that starts the ranks, in a batch script of your own.", metavar="N"),
+    ] = None
     no_python: Annotated[bool, Option("COMMAND is an executable, not a Python script.")] = False
     rendezvous: Annotated[
         Literal["tcp", "file"],
@@ -267,8 +272,13 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The program of each rank: a script and its arguments, or `-m` and a module; empty for the bundled worker."""
     worker: WorkerOptions = WorkerOptions()
     """The options of the bundled worker; unused with a command."""
+<<<<<<< HEAD
     setup_order: Texts = ()
     """The fields of SETUP in the order in which they were given, each as often as it has values."""
+=======
+    script: BatchScript | None = None
+    """The batch script of the user's own that the command names; its arguments follow in the command."""
+>>>>>>> ownscript
 
     def __post_init__(self) -> None:
         """Check what the types cannot check. Raises UsageError."""
@@ -448,12 +458,29 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         """Seconds between the stop signal to the ranks and the time limit."""
         if self.signal_lead:
             return self.signal_lead
+        if self.script and self.script.signal_lead is not None:
+            return self.script.signal_lead
         return DEFAULTS.signal_lead if self.time_s is None else max(1, min(DEFAULTS.signal_lead, self.time_s // 4))
 
     @property
     def margin_s(self) -> int:
         """Seconds that the job must have before the stop signal."""
-        return DEFAULTS.signal_margin if self.time_s is None else min(DEFAULTS.signal_margin, self.time_s - self.lead_s)
+        return (
+            DEFAULTS.signal_margin
+            if self.time_s is None
+            else max(0, min(DEFAULTS.signal_margin, self.time_s - self.lead_s))
+        )
+
+    @property
+    def slurm_name(self) -> str:
+        """The name of the job in Slurm, which is also that of its run, unless a script names its job."""
+        named = dict(self.script.header).get("job-name") if self.script else self.job_name
+        return named or (self.script.job_name if self.script else self.job_name)
+
+    @property
+    def is_array(self) -> bool:
+        """Whether the job is an array of the script's own."""
+        return self.script is not None and self.script.get("array") is not None
 
     @property
     def ports(self) -> tuple[int, int]:

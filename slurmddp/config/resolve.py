@@ -9,13 +9,14 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
 
-from slurmddp.config import job_files, python_env, recipes
+from slurmddp.config import job_files, python_env, recipes, script_options
+from slurmddp.config.batch_script import BatchScript
 from slurmddp.config.command import Command, Launch, as_name, parse
 from slurmddp.config.job_spec import JOB_FIELDS, SETUP, JobSpec
 from slurmddp.config.option_types import Field, Given, convert, find_similar, unknown
@@ -27,7 +28,7 @@ from slurmddp.variables import NAMES
 
 BUILT_IN: Final = "built-in"
 _NOTHING_TYPED: Final = Layer("command line", {})
-DERIVED_NAMES: Final = ("the job file's name", "COMMAND", "the worker's task")
+DERIVED_NAMES: Final = ("the job file's name", "COMMAND", "the worker's task", "the batch script's job name")
 """Where the name of a job comes from when none was given."""
 _FILE_OR_VARIABLE: Final = r"(?!COMMAND)[A-Z_]{2,}\Z|(job|project|user) file "
 """How the origin of a value begins that was given elsewhere than on the command line."""
@@ -95,6 +96,11 @@ def resolve(
     values = _merge(layer.options for layer in layers)
     executable = bool(_convert(JOB_FIELDS, values, "no-python").get("no_python"))
     program = _choose_program(layers, executable=executable)
+    path = program.command.script
+    if path and program.command.launch is None and (script := job_files.read_batch_script(path)):
+        return _resolve_script(script, layers, program, files)
+    if "launch_line" in command_line.options:
+        raise UsageError("--launch-line is for a batch script of your own; leave it out")
     if not executable:
         values = _merge({**_implied_options(layer, program), **layer.options} for layer in layers)
     if job and is_recorded:
@@ -119,6 +125,7 @@ def resolve(
     return resolved.replace(f"{RECIPE}{recipe.name}", resume_args=recipe.resume_args, checkpoints=recipe.checkpoints)
 
 
+<<<<<<< HEAD
 def _order_setup(layers: Sequence[Layer], values: Mapping[str, Given], typed: Sequence[str]) -> tuple[str, ...]:
     """Return the set-up options in the order in which they were given, those of the weakest source first."""
     order: list[str] = []
@@ -134,6 +141,37 @@ def _order_setup(layers: Sequence[Layer], values: Mapping[str, Given], typed: Se
 
 
 def _build_spec(values: Mapping[str, Given], program: _Program, setup_order: tuple[str, ...]) -> JobSpec:
+=======
+def _resolve_script(
+    script: BatchScript, layers: Sequence[Layer], program: _Program, files: tuple[Source, ...]
+) -> Resolved:
+    """Return the job of a user's own batch script, whose options come from its #SBATCH lines first of all."""
+    *configured, environment, typed = layers
+    asked = {**_asked_in_job_file(files), **typed.options}
+    values = script_options.merge_options(script, _merge(one.options for one in configured), environment.options, asked)
+    name = PurePath(script.path).stem if not script.get("job-name") else script.job_name
+    values = {"job_name": Given(as_name(name), DERIVED_NAMES[3]), **values}
+    script = script_options.with_header(script, values, _convert(JOB_FIELDS, values))
+    spec = msgspec.structs.replace(_build_spec(values, program), script=script)
+    return Resolved(spec, _origins(JOB_FIELDS, values), program.origins, files)
+
+
+def _asked_in_job_file(files: Sequence[Source]) -> dict[str, Given]:
+    """Return the values of a job file that are as good as typed; a recorded one has all, with their origins."""
+    job = next((one for one in files if one.kind == "job file"), None)
+    if job is None:
+        return {}
+    origins = job.table["recorded"].get("origins", {}) if job.is_recorded else {}
+    options = next(job.layers(None)).options
+    return {
+        name: Given(given.raw, f"--{name.replace('_', '-')}")
+        for name, given in options.items()
+        if not job.is_recorded or str(origins.get(name.replace("_", "-"), "")).startswith("--")
+    }
+
+
+def _build_spec(values: Mapping[str, Given], program: _Program) -> JobSpec:
+>>>>>>> ownscript
     """Return the job. Raises UsageError, with the file or variable that a wrong value is from, and for unused ones."""
     converted = _convert(JOB_FIELDS, values)
     try:

@@ -48,7 +48,8 @@ def check_job(request: Request, environ: Mapping[str, str]) -> Iterator[Finding]
         yield Finding(check="program", level="ok", what="the script and the known data are here")
     except UsageError as error:
         yield Finding(check="program", level="error", what=str(error), status=2)
-    yield from check_python(spec, environ)
+    if not spec.script:
+        yield from check_python(spec, environ)
     yield from check_storage(spec, environ)
     yield from check_variables(spec, environ)
     yield from check_stop_notice(spec)
@@ -78,7 +79,7 @@ def check_variables(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Findi
         if name not in own and environ.get(name):
             what = f"the job inherits {name}={environ[name]}, which must be correct on the nodes too"
             yield _finding(level="note", what=what, advice=f"unset {name}, or confirm it with --env {name}")
-    if not spec.gpus and environ.get("CUDA_VISIBLE_DEVICES") and "CUDA_VISIBLE_DEVICES" not in own:
+    if not (spec.gpus or spec.script) and environ.get("CUDA_VISIBLE_DEVICES") and "CUDA_VISIBLE_DEVICES" not in own:
         what = f"a job without GPUs inherits CUDA_VISIBLE_DEVICES={environ['CUDA_VISIBLE_DEVICES']}"
         why = "its ranks use GPUs that Slurm has not allocated to them"
         advice = "ask for GPUs with --gpus-per-node, or unset CUDA_VISIBLE_DEVICES"
@@ -101,6 +102,9 @@ def check_stop_notice(spec: JobSpec) -> Iterator[Finding]:
 def check_cluster(request: Request, script: bytes | None, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Yield what Slurm says of a job; `script` is None if there is no batch script that sbatch could test."""
     cluster, spec = request.cluster, request.resolved.spec
+    if spec.script:
+        yield from _check_sbatch(script, environ)
+        return
     if cluster is None:
         yield _refusal("slurm", request.silence)
         return
@@ -114,18 +118,23 @@ def check_cluster(request: Request, script: bytes | None, environ: Mapping[str, 
         yield Finding(check="slurm", level="note", what=what, why=why, advice=advice)
     found = [_refusal("request", problem) for problem in find_problems(spec, cluster)]
     yield from found or [Finding(check="request", level="ok", what="the cluster has what the job asks for")]
-    if script is not None:
-        try:
-            start = sbatch_command.expected_start(sbatch_command.test_only(script, environ))
-            when = f", to start at {start:%Y-%m-%d %H:%M}" if start else ""
-            yield Finding(check="sbatch", level="ok", what=f"sbatch would accept it{when}")
-        except ClusterError as error:
-            yield _refusal("sbatch", str(error))
+    yield from _check_sbatch(script, environ)
     if spec.requeue and not cluster.requeue:
         what = "this cluster requeues no job unless the script asks for it (JobRequeue=0), which a site may refuse"
         yield Finding(check="requeue", level="note", what=what)
     for partition in cluster.partitions_of(spec.partition):
         yield describe_preemption(partition, cluster, requeues=spec.requeue)
+
+
+def _check_sbatch(script: bytes | None, environ: Mapping[str, str]) -> Iterator[Finding]:
+    if script is None:
+        return
+    try:
+        start = sbatch_command.expected_start(sbatch_command.test_only(script, environ))
+        when = f", to start at {start:%Y-%m-%d %H:%M}" if start else ""
+        yield Finding(check="sbatch", level="ok", what=f"sbatch would accept it{when}")
+    except ClusterError as error:
+        yield _refusal("sbatch", str(error))
 
 
 def describe_preemption(partition: Partition, cluster: Cluster, *, requeues: bool) -> Finding:

@@ -156,9 +156,13 @@ def _arrays(records: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, list[tu
     """Yield the jobs of a sweep, the oldest first, each with the folders of its tasks and their ids."""
     for record in records:
         if given := settings_of(record):
+            indices = record.get("indices") or range(len(given))  # an array of the user's own has its own numbers
             yield (
                 record["job"],
-                [(folder_name(values), f"{record['job']}_{index}") for index, values in enumerate(given)],
+                [
+                    (folder_name(values), f"{record['job']}_{index}")
+                    for index, values in zip(indices, given, strict=False)
+                ],
             )
 
 

@@ -9,13 +9,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from slurmddp.config.batch_script import BatchScript
 from slurmddp.config.container import is_path
 from slurmddp.config.datasets import find_data
 from slurmddp.config.job_files import OTHER_FORMATS, explain_unreadable, read_named_text, suggest_file
 from slurmddp.config.job_spec import JOB_WORD, JobSpec
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
-from slurmddp.script.render import render
+from slurmddp.script import quoting
+from slurmddp.script.render import render, render_preamble
 from slurmddp.script.setup_lines import python_of
 from slurmddp.text import quote_value
 
@@ -38,6 +40,8 @@ class Script(NamedTuple):
     """The code of a job with a snapshot."""
     environment: "Environment | None" = None
     """The Python environment that the job stages on its nodes."""
+    notices: tuple[str, ...] = ()
+    """What the user is told of a script of their own."""
 
 
 def build_script(spec: JobSpec, array: "Array | None" = None) -> Script:
@@ -46,6 +50,9 @@ def build_script(spec: JobSpec, array: "Array | None" = None) -> Script:
     Raises UsageError when the training script or the data is missing, for code or an environment that cannot be copied,
     and for the user's own shell lines that bash cannot parse.
     """
+    reset_number = RunDir.named(spec.runs_dir, spec.job_name).next_reset
+    if spec.script:
+        return _add_to_own_script(spec, spec.script, reset_number)
     for program in array.programs if array else (spec,):
         check_program(program)
     code, environment = None, None
@@ -57,7 +64,6 @@ def build_script(spec: JobSpec, array: "Array | None" = None) -> Script:
         from slurmddp.script.environment import read_environment  # noqa: PLC0415 as above
 
         environment = read_environment(spec)
-    reset_number = RunDir.named(spec.runs_dir, spec.job_name).next_reset
     script = render(spec, reset_number=reset_number, code=code, array=array, environment=environment)
     if spec.setup_file:
         _check_shell("--setup-file: bash cannot parse these lines", read_named_text(spec.setup_file, "--setup-file"))
@@ -68,8 +74,21 @@ def build_script(spec: JobSpec, array: "Array | None" = None) -> Script:
     return Script(script.encode(), code, environment)
 
 
+def _add_to_own_script(spec: JobSpec, own: BatchScript, reset_number: int) -> Script:
+    from slurmddp.script.launch_line import find_launch  # noqa: PLC0415 the parser takes 80 ms to load
+    from slurmddp.script.own_script import add_to_script  # noqa: PLC0415 as above
+
+    found = find_launch(own.path, own.text, spec.launch_line)
+    signal = [] if own.get("signal") and not spec.signal_lead else [("signal", f"USR2@{spec.lead_s}")]
+    header = [f"#SBATCH --{quoting.option(key, value)}" for key, value in (*own.header, *signal)]
+    preamble = render_preamble(spec, reset_number=reset_number)
+    return Script(add_to_script(own, found.launch, header, preamble), notices=found.notices)
+
+
 def check_program(spec: JobSpec) -> None:
     """Raise UsageError when the script or the data is missing; absolute paths in a container are not checked."""
+    if spec.script:
+        return
     path = spec.command[0] if spec.command else spec.worker.data or ""
     if spec.container and path.startswith("/"):
         return

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 BASE: Final = "base.sbatch.j2"
 MANUAL: Final = "manual.j2"
+OWN_SCRIPT: Final = "own_script.sh.j2"
 CALLABLES: Final = "submitit.sbatch.j2"
 _PACKAGE: Final = Path(__file__).parents[1]
 _PACKAGED = _PACKAGE / "templates"
@@ -72,6 +73,19 @@ def render(
     if spec.template:
         return _render_own(templates, spec.template, context)
     return templates.get_template(BASE).render(context)
+
+
+def render_preamble(spec: JobSpec, *, reset_number: int = 1) -> str:
+    """Return the lines that a batch script of the user's own gets before its first command."""
+    words = build_arguments(_supervisor_options(spec, reset_number))
+    context = {
+        "version": __version__,
+        "is_array": spec.is_array,
+        "run_dir_word": _path_word(f"{spec.runs_dir.rstrip('/')}/{spec.job_name}", '"$PWD"'),
+        "supervisor_python": quoting.shell(spec.supervisor_python or sys.executable),
+        "supervisor_words": tuple(words),
+    }
+    return _templates().get_template(OWN_SCRIPT).render(context)
 
 
 class Callables(msgspec.Struct, frozen=True, kw_only=True):
@@ -270,6 +284,7 @@ def _supervisor_options(spec: JobSpec, reset_number: int = 1, **more: bool) -> O
         rendezvous_file=spec.rendezvous == "file",
         checkpoints=spec.checkpoints or "",
         reset=reset_number if spec.reset else None,
+        own_launch=spec.script is not None,
         require_env=tuple(item for item in spec.variables if "=" not in item),
         **more,
     )

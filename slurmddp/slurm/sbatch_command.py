@@ -1,7 +1,7 @@
 """Runs sbatch to submit or only check a script, and parses its answer. No files."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -12,13 +12,17 @@ from slurmddp.slurm.job_info import JobId
 from slurmddp.slurm.values import parse_moment
 
 
-def sbatch_command(*, output: Path, dependency: str = "") -> list[str]:
+def sbatch_command(*, output: Path | None, dependency: str = "", name: str = "", file: Sequence[str] = ()) -> list[str]:
     """Return the command that submits a script from standard input, with its log at `output`.
 
-    `%` in the folder's path is doubled, because sbatch replaces it. A dependency beats that of the script.
+    `%` in the folder's path is doubled, because sbatch replaces it. A dependency or a name beats that of the script.
+    `file` is the script's file with its arguments, where it is not read from standard input.
     """
-    command = ["sbatch", "--parsable", f"--output={str(output.parent).replace('%', '%%')}/{output.name}"]
-    return [*command, f"--dependency={dependency}"] if dependency else command
+    command = ["sbatch", "--parsable"]
+    if output:
+        command.append(f"--output={str(output.parent).replace('%', '%%')}/{output.name}")
+    command += [f"--{key}={value}" for key, value in (("dependency", dependency), ("job-name", name)) if value]
+    return [*command, *file]
 
 
 def parse_sbatch(answer: Answer) -> JobId:
@@ -35,12 +39,21 @@ def parse_sbatch(answer: Answer) -> JobId:
     return JobId(*found[-1])
 
 
-def submit(script: bytes, *, output: Path, environ: Mapping[str, str], dependency: str = "") -> tuple[JobId, str]:
+def submit(
+    script: bytes,
+    *,
+    output: Path | None,
+    environ: Mapping[str, str],
+    dependency: str = "",
+    name: str = "",
+    file: Sequence[str] = (),
+) -> tuple[JobId, str]:
     """Submit a script; return the job id and the warnings of sbatch in one line.
 
     Raises as `parse_sbatch` and `ask` do.
     """
-    answer = client.ask(sbatch_command(output=output, dependency=dependency), environ, stdin=script)
+    command = sbatch_command(output=output, dependency=dependency, name=name, file=file)
+    answer = client.ask(command, environ, stdin=b"" if file else script)
     return parse_sbatch(answer), answer.reason if answer.stderr.strip() else ""
 
 

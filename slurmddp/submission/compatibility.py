@@ -85,8 +85,8 @@ def check_kind(request: Request, run: RunDir) -> None:
 def find_other_kind(request: Request, run: RunDir) -> str:
     """Return what the run is, when it is a sweep and the request is not, or the other way round; else empty."""
     for last in submissions(run)[-1:]:
-        if ("settings" in last) != (request.array is not None):
-            return "a sweep" if "settings" in last else "a single job"
+        if ("settings" in last) != (request.array is not None or request.resolved.spec.is_array):
+            return "an array" if "indices" in last else "a sweep" if "settings" in last else "a single job"
     return ""
 
 

@@ -58,7 +58,7 @@ def ask_start(request: Request, text: bytes, environ: Mapping[str, str], notice:
             raise ClusterError(f"{error}{hint}") from error
         notice(f"the job waits for nodes that are down or drained now ({error})")
         return None
-    if request.silence and not (spec.gpus_per_node or spec.ntasks_per_node):
+    if request.silence and not (spec.script or spec.gpus_per_node or spec.ntasks_per_node):
         raise ClusterError(
             f"what a node has is not known ({request.silence}); give --gpus-per-node or --ntasks-per-node"
         )
@@ -144,5 +144,5 @@ def site_changes(spec: JobSpec, job: JobInfo) -> Iterator[str]:
     if spec.time and job.limit_s not in (spec.time_s, -(-(spec.time_s or 0) // 60) * 60):
         limit = "UNLIMITED" if job.limit_s is None else slurm_time(job.limit_s)
         yield f"{accepted} the time limit {limit} where {spec.time} was asked for"
-    if job.node_count and spec.nodes != job.node_count:
+    if job.node_count and not spec.script and spec.nodes != job.node_count:
         yield f"{accepted} the number of nodes {job.node_count} where {spec.nodes} was asked for"

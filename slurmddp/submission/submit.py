@@ -28,7 +28,7 @@ from slurmddp.slurm.pending_reasons import explain
 from slurmddp.submission.compatibility import check_idle, check_kind, check_same
 from slurmddp.submission.notices import FORCE_HINT, ask_start, explain_answer, report_changes, report_run_state
 from slurmddp.submission.prepare_data import prepare
-from slurmddp.submission.submit_once import Handover, Notice, Submitted, remove_leftovers
+from slurmddp.submission.submit_once import Handover, Notice, OwnScript, Submitted, remove_leftovers
 from slurmddp.version import __version__
 
 _ENDING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -63,6 +63,8 @@ def submit(
 
     handover = _describe(request, environ, tell)
     run, script = handover.run, handover.script
+    for line in script.notices:
+        tell(line)
     for check in _checks(request, run, environ, change=change, force=force):
         check()
     for program in request.programs:
@@ -164,6 +166,9 @@ def _describe(request: Request, environ: Mapping[str, str], notice: Notice) -> H
         array=request.array,
         environ=environ,
         notice=notice,
+        name=spec.slurm_name,
+        own=OwnScript(Path.cwd() / spec.script.path, spec.command[1:]) if spec.script else None,
+        tasks=spec.script.tasks if spec.script else (),
     )
 
 

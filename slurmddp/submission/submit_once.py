@@ -1,17 +1,20 @@
 """Submits a script exactly once, also when sbatch's answer is lost, and records the job in the run's folder."""
 
 import hashlib
+import os
 import re
 import shutil
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from slurmddp.config.job_array import Array
+from slurmddp.errors import UsageError
 from slurmddp.runs import registry
 from slurmddp.runs.files import append_record, write_whole
 from slurmddp.runs.layout import RunDir
@@ -75,25 +78,67 @@ class Submitted:
     """Why the chain is shorter than asked for; empty when it is not."""
 
 
+class OwnScript(NamedTuple):
+    """What sbatch is told of a script of the user's own: its path and its arguments."""
+
+    path: Path
+    words: tuple[str, ...]
+
+
+@contextmanager
+def _file_beside(own: OwnScript | None, text: bytes) -> Iterator[tuple[str, ...]]:
+    """Yield a file with this text in the folder of the user's own script, and the arguments; remove it at the end.
+
+    A job finds the folder of its script by `scontrol show job`. Without `own` nothing is yielded: sbatch reads its
+    standard input. Raises UsageError where that folder cannot be written.
+    """
+    if own is None:
+        yield ()
+        return
+    try:
+        descriptor, name = tempfile.mkstemp(dir=own.path.parent, prefix=f".{own.path.name}.")
+    except OSError as error:
+        raise UsageError(
+            f"{own.path.parent} cannot be written ({error.strerror}), and sbatch must find the script there; copy it "
+            "to a folder of yours"
+        ) from error
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(text)
+        yield name, *own.words
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
 def sbatch(
     script: bytes,
     *,
     name: str,
-    output: Path,
+    output: Path | None,
     known: Callable[[], Sequence[str]],
     environ: Mapping[str, str],
     notice: Notice,
     dependency: str = "",
+    own: OwnScript | None = None,
 ) -> JobId:
     """Submit once, also when the answer is lost: the job is looked for before sbatch is tried again.
 
-    `name` is the job's name; the jobs in `known` are older ones. Raises ClusterError when sbatch refuses,
-    LostAnswerError when neither sbatch nor the controller says whether the job was accepted.
+    `name` is the job's name; the jobs in `known` are older ones. `own` is a script of the user's own. Raises
+    ClusterError when sbatch refuses, LostAnswerError when neither sbatch nor the controller says whether the job was
+    accepted.
     """
     since = datetime.now(UTC)
     for _ in range(ATTEMPTS):
         try:
-            job_id, said = sbatch_command.submit(script, output=output, environ=environ, dependency=dependency)
+            with _file_beside(own, script) as file:
+                job_id, said = sbatch_command.submit(
+                    script,
+                    output=output,
+                    environ=environ,
+                    dependency=dependency,
+                    name=name if own else "",
+                    file=file,
+                )
         except LostAnswerError as error:
             lost = error
         else:
@@ -147,6 +192,12 @@ class Handover:
     """The tasks, where it is an array."""
     environ: Mapping[str, str]
     notice: Notice
+    name: str
+    """The name of the job in Slurm."""
+    own: OwnScript | None = None
+    """The user's own script, whose output goes where it says."""
+    tasks: tuple[int, ...] = ()
+    """The tasks of the user's own array."""
 
     def submit(self, after: str = "") -> Submitted:
         """Submit the script and record it; `after` is the job whose end it waits for.
@@ -160,8 +211,9 @@ class Handover:
         known = [record["job"] for record in submissions(self.run)]
         job_id = sbatch(
             self.script.text,
-            name=self.run.path.name,
-            output=self.run.batch_log("%A_%a" if self.array else "%j"),
+            name=self.name,
+            output=None if self.own else self.run.batch_log("%A_%a" if self.array else "%j"),
+            own=self.own,
             dependency=f"afterany:{after}" if after else "",
             known=lambda: known,
             environ=self.environ,
@@ -182,6 +234,7 @@ class Handover:
             **origin,
             "version": __version__,
             **({"settings": [dict(task.values) for task in self.array.tasks]} if self.array else {}),
+            **({"settings": [{"task": str(task)} for task in self.tasks], "indices": self.tasks} if self.tasks else {}),
         }
         try:
             append_record(self.run.submissions, submission)

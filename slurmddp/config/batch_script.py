@@ -1,0 +1,203 @@
+"""A batch script of the user's own, as a value: its text, and its `#SBATCH` lines as sbatch reads them. No I/O."""
+
+import re
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Final, NamedTuple
+
+import msgspec
+
+from slurmddp.errors import UsageError
+from slurmddp.text import quote_value
+
+SHELLS: Final = ("sh", "bash", "dash", "ash", "ksh", "ksh93", "mksh")
+LARGEST_B: Final = 4 * 2**20
+"""Slurm's own limit for a script, max_script_size."""
+_MAGIC: Final = b"#SBATCH"
+_NEWLINE: Final = b"\n"
+_SIGNAL_LEAD_S: Final = 60
+"""sbatch's own, in seconds."""
+_MOST_TASKS: Final = 100_000
+_REFUSED: Final = {
+    b"\0": "a NUL byte, which sbatch refuses; give a text file",
+    b"\r\n": "it ends as on Windows (CR LF), which sbatch refuses; `dos2unix` or `sed -i 's/\\r$//'` mends the file",
+}
+_SHORT: Final = {
+    word[0]: word[2:]
+    for word in (
+        *("A=account", "a=array", "b=begin", "B=extra-node-info", "c=cpus-per-task", "C=constraint", "d=dependency"),
+        *("D=chdir", "e=error", "F=nodefile", "G=gpus", "H=hold", "i=input", "J=job-name", "k=no-kill", "L=licenses"),
+        *("m=distribution", "M=clusters", "n=ntasks", "N=nodes", "o=output", "O=overcommit", "p=partition", "q=qos"),
+        *("Q=quiet", "s=oversubscribe", "S=core-spec", "t=time", "v=verbose", "w=nodelist", "W=wait", "x=exclude"),
+    )
+}
+_SWITCHES: Final = (
+    *("contiguous", "exclusive", "get-user-env", "hetjob", "hold", "ignore-pbs", "nice", "no-kill", "no-requeue"),
+    *("overcommit", "oversubscribe", "packjob", "parsable", "propagate", "quiet", "reboot", "requeue", "spread-job"),
+    *("test-only", "use-min-nodes", "verbose", "wait", "wait-all-nodes"),
+)
+"""Options that take no value, or only one behind `=`."""
+_ABBREVIATED: Final = (
+    *("account", "array", "chdir", "constraint", "cpus-per-task", "dependency", "exclude", "gpus-per-node", "gres"),
+    *("job-name", "mem", "nodelist", "nodes", "no-requeue", "ntasks", "ntasks-per-node", "open-mode", "output"),
+    *("partition", "qos", "requeue", "reservation", "signal", "time"),
+)
+"""Options that are asked for here; sbatch takes the beginning of a name for the whole."""
+
+
+class Directive(NamedTuple):
+    """One option of an `#SBATCH` line."""
+
+    key: str
+    """The long name of the option, whole where it is one that slurmddp asks for."""
+    value: str | None
+    line: int
+
+
+class BatchScript(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch script."""
+
+    path: str
+    text: bytes
+    directives: tuple[Directive, ...]
+    """The options of the `#SBATCH` lines before the first command, in their order."""
+    header_end: int
+    """Where in the text the last of these lines ends, behind its newline; without one, where the first line ends."""
+
+    header: tuple[tuple[str, str | None], ...] = ()
+    """The options that the job has besides, each with its value, None for a switch."""
+
+    def get(self, *keys: str) -> Directive | None:
+        """Return the last of the options with these names, which is the one that counts for sbatch; None without."""
+        return next((one for one in reversed(self.directives) if one.key in keys), None)
+
+    @property
+    def job_name(self) -> str:
+        """The name of its jobs in Slurm."""
+        named = self.get("job-name")
+        return (named.value if named else "") or PurePath(self.path).name
+
+    @property
+    def signal_lead(self) -> int | None:
+        """The seconds between the signal that its ranks get and the time limit; None where they get none by it."""
+        own = self.get("signal")
+        found = re.fullmatch(r"(?:R:)?\w+(?:@(\d{1,5}))?", own.value or "") if own else None
+        return int(found[1] or _SIGNAL_LEAD_S) if found else None
+
+    @property
+    def tasks(self) -> tuple[int, ...]:
+        """The numbers of the tasks of its array; none for a single job. Raises UsageError for what is no array."""
+        given = self.get("array")
+        return tuple(_expand_array(given)) if given else ()
+
+
+def check_batch_script(path: str, text: bytes) -> BatchScript:
+    """Return the batch script with this text. Raises UsageError for one that sbatch or slurmddp cannot take."""
+    given = quote_value(path)
+    if not text.startswith(b"#!"):
+        raise UsageError(f"{given} has #SBATCH lines and no shell: its first line must be one like #!/bin/bash")
+    if (shell := interpreter(text)) not in SHELLS:
+        raise UsageError(
+            f"{given}, line 1: its shell is {quote_value(shell)}; slurmddp adds its lines to scripts of "
+            f"{', '.join(SHELLS)}"
+        )
+    for mark, what in _REFUSED.items():
+        if mark in text:
+            raise UsageError(f"{given}, line {text[: text.index(mark)].count(_NEWLINE) + 1}: {what}")
+    if len(text) > LARGEST_B:
+        raise UsageError(f"{given} has {len(text) / 10**6:.1f} MB; Slurm takes a script of 4 MB at most")
+    return parse_batch_script(path, text)
+
+
+def parse_batch_script(path: str, text: bytes) -> BatchScript:
+    """Return the batch script with this text. Raises UsageError for a heterogeneous job."""
+    end = text.find(b"\n") + 1 or len(text)
+    words: list[tuple[str, int]] = []
+    at = 0
+    for number, line in enumerate(text.splitlines(keepends=True), 1):
+        at += len(line)
+        if line.startswith(_MAGIC):
+            end = at
+            words += ((word, number) for word in _split(line[len(_MAGIC) :].decode("utf-8", "surrogateescape")))
+        elif line.strip() and not line.lstrip().startswith(b"#"):
+            break
+    for word, number in words:
+        if word in ("hetjob", "packjob"):
+            raise UsageError(
+                f"{quote_value(path)}, line {number}: a heterogeneous job ({word}) is several jobs, and slurmddp "
+                "supervises one; submit it by sbatch"
+            )
+    return BatchScript(path=path, text=text, directives=tuple(_directives(words)), header_end=end)
+
+
+def is_batch_script(path: str, head: bytes) -> bool:
+    """Return whether a file that begins so is a batch script; a Python program may have #SBATCH lines, too."""
+    if head.startswith(b"#!"):  # of a shell with a quote in the next line: pip's, for a long path of Python
+        return not interpreter(head).startswith(("python", "pypy")) and not re.match(rb"#![^\n]*\n['\"]", head)
+    return not path.endswith((".py", ".toml")) and re.search(rb"^#SBATCH", head, re.MULTILINE) is not None
+
+
+def interpreter(text: bytes) -> str:
+    """Return the name of the program in the first line, without its folder; behind `env`, of its argument."""
+    words = text.partition(b"\n")[0][2:].decode("utf-8", "replace").split()
+    names = [word.rpartition("/")[2] for word in words if not word.startswith("-") and "=" not in word]
+    return next((name for name in names if name != "env"), "")
+
+
+def _split(line: str) -> Iterator[str]:
+    r"""Yield the words of an `#SBATCH` line: both quotes group, `\` escapes everywhere, `#` begins a comment."""
+    word, quote, escaped = "", "", False
+    started = False
+    for char in line.rstrip("\n"):
+        if escaped:
+            word, escaped = word + char, False
+        elif char == "\\":
+            escaped = started = True
+        elif quote:
+            word, quote = (word, "") if char == quote else (word + char, quote)
+        elif char in "'\"":
+            quote, started = char, True
+        elif char == "#":
+            break
+        elif char.isspace():
+            if started:
+                yield word
+            word, started = "", False
+        else:
+            word, started = word + char, True
+    if started:
+        yield word
+
+
+def _directives(words: list[tuple[str, int]]) -> Iterator[Directive]:
+    rest = iter(words)
+    for word, line in rest:
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            key = _full_name(name)
+            has_value = bool(equals)
+        elif word.startswith("-") and word[1:2] in _SHORT:
+            key, value, has_value = _SHORT[word[1]], word[2:].removeprefix("="), len(word) > 2  # noqa: PLR2004
+        else:
+            continue
+        if not has_value and key not in _SWITCHES:
+            value, has_value = next(rest, ("", line))[0], True
+        yield Directive(key, value if has_value else None, line)
+
+
+def _full_name(name: str) -> str:
+    """Return the whole name of an option that may be shortened."""
+    if name in _SWITCHES or name in _ABBREVIATED or name.startswith(("gpus", "mem-", "ntasks-per-")):
+        return name
+    return next((full for full in _ABBREVIATED if name and full.startswith(name)), name)
+
+
+def _expand_array(given: Directive) -> Iterator[int]:
+    for part in (given.value or "").partition("%")[0].split(","):
+        match = re.fullmatch(r"(\d{1,7})(?:-(\d{1,7})(?::(\d{1,7}))?)?", part.strip())
+        if not match:
+            raise UsageError(f"line {given.line}: {quote_value(given.value)} is no array, as in --array=0-3%2")
+        first = int(match[1])
+        if int(match[2] or first) >= _MOST_TASKS:
+            raise UsageError(f"line {given.line}: the array {quote_value(given.value)} goes beyond {_MOST_TASKS}")
+        yield from range(first, int(match[2] or first) + 1, int(match[3] or 1) or 1)

@@ -1,0 +1,323 @@
+"""Finds the statement of a batch script that starts the ranks, by a parser of bash. Nothing of the script is run.
+
+The only module that imports tree-sitter.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import tree_sitter
+import tree_sitter_bash
+from tree_sitter import Node
+
+from slurmddp.errors import UsageError
+from slurmddp.text import quote_value
+
+_LAUNCHERS: Final = frozenset(
+    (
+        *("srun", "torchrun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "accelerate", "deepspeed", "horovodrun"),
+        *("jsrun", "ibrun", "aprun", "composer"),
+    )
+)
+_LAUNCHER_MODULE: Final = re.compile(
+    r"torch\.distributed\.(run|launch)|accelerate\.commands\.launch|deepspeed\.launcher"
+)
+_CONTAINERS: Final = frozenset({"apptainer", "singularity", "shifter", "podman", "podman-hpc", "docker", "enroot"})
+_HELPERS: Final = frozenset(
+    (
+        *("hostname", "getent", "printenv", "env", "nvidia-smi", "rocm-smi", "mkdir", "cp", "mv", "rm", "ln"),
+        *("rsync", "tar", "unzip", "zip", "ls", "cat", "echo", "date", "df", "du", "free", "sleep", "true"),
+        *("touch", "chmod", "tee", "id", "lscpu", "ulimit", "uname", "which", "whoami", "ip", "ifconfig", "ping"),
+        *("pip", "conda", "ray", "wget", "curl", "git", "kill", "pkill", "dcgmi", "scontrol", "sbcast", "sacct"),
+        *("nproc", "tree"),
+    )
+)
+"""Programs that train nothing."""
+_SHELLS: Final = frozenset({"bash", "sh", "dash", "ksh", "zsh"})
+_PYTHON: Final = re.compile(r"python[\d.]*|pypy3?")
+_TRAINS: Final = re.compile(r"(python[\d.]*|torchrun|accelerate|deepspeed|apptainer|singularity|uv|.*\.(py|sh))")
+_TRAINS_IN_TEXT: Final = re.compile(
+    r"\b(python[\d.]*|torchrun|accelerate|deepspeed)\b|\$\{?[A-Za-z_]*(CMD|LAUNCH|cmd|launch)"
+)
+_ONE_TASK: Final = re.compile(r"(?:^|\s)(-n ?1|--ntasks[= ]1|-N ?1|--nodes[= ]1)(?=\s|$)")
+_PREFIXES: Final = {"time": "", "exec": "ac", "nohup": "", "command": "", "stdbuf": "", "nice": "n", "setsid": ""}
+"""Words before a command, each with its options that take a value."""
+_RUNNERS: Final = frozenset({("uv", "run"), ("poetry", "run"), ("pixi", "run"), ("pdm", "run"), ("hatch", "run")})
+_REMOTE: Final = frozenset(["ssh", "pdsh", "clush", "mpssh", "parallel-ssh", "pssh"])
+_ENTERED: Final = frozenset(
+    (
+        *("program", "pipeline", "list", "redirected_statement", "negated_command", "if_statement", "else_clause"),
+        *("elif_clause", "for_statement", "c_style_for_statement", "while_statement", "do_group"),
+        *("compound_statement", "case_statement", "case_item", "subshell", "function_definition", "ERROR"),
+    )
+)
+"""Nodes whose commands can be wrapped where they stand."""
+_LOOPS: Final = frozenset({"for_statement", "c_style_for_statement", "while_statement"})
+_POSITIONAL: Final = re.compile(rb"\$\{?[#!]?[1-9@*#]")
+_REQUEUES: Final = re.compile(r"\bscontrol\s+requeue\b")
+_ONLY_SAYS: Final = re.compile(r"\s*(echo|printf|scontrol\s+requeue|exit|return|date|sleep|:|true)\b.*")
+
+
+class Launch(NamedTuple):
+    """The statement that starts the ranks."""
+
+    start: int
+    end: int
+    """Its place in the text, in bytes."""
+    function_at: int
+    """Where the function is put: before the outermost statement around it."""
+    line: int
+    text: bytes
+    """What the function runs."""
+    is_exec: bool
+    """Whether the script ends with it (`exec srun ...`)."""
+
+    @property
+    def is_positional(self) -> bool:
+        """Whether it uses the arguments of the script, or of the function in which it stands."""
+        return _POSITIONAL.search(self.text) is not None
+
+
+class Found(NamedTuple):
+    """The launch, and what the user is told of the script."""
+
+    launch: Launch
+    notices: tuple[str, ...]
+
+
+class _Candidate(NamedTuple):
+    node: Node
+    around: tuple[Node, ...]
+    """The nodes around it, the outermost first."""
+    strength: int
+    """2 for a launcher, 1 for a program that may train."""
+    is_one_task: bool
+
+    @property
+    def line(self) -> int:
+        return self.node.start_point[0] + 1
+
+    @property
+    def rank(self) -> tuple[bool, int, int]:
+        """The candidate with the least is the launch."""
+        return self.is_one_task, -self.strength, self.node.start_byte
+
+
+def find_launch(path: str, text: bytes, line: int | None = None) -> Found:
+    """Return the launch of a script: the statement of that line, else the one that most looks like it.
+
+    Raises UsageError, with the line that is in the way, where there is none that can be wrapped.
+    """
+    root = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language())).parse(text).root_node
+    place = f"{quote_value(path)}, line"
+    if line is not None:
+        candidates = [one for one in _commands(root) if one.line <= line <= one.node.end_point[0] + 1][:1]
+        if not candidates:
+            raise UsageError(f"--launch-line {line}: {quote_value(path)} has no command there that can be wrapped")
+    else:
+        candidates = sorted((one for one in _commands(root) if one.strength), key=lambda one: one.rank)
+    if not candidates:
+        raise UsageError(_explain_none(root, path))
+    chosen = candidates[0]
+    if "--het-group" in _text(chosen.node):
+        raise UsageError(f"{place} {chosen.line}: --het-group is for a heterogeneous job; submit it by sbatch")
+    others = [one for one in candidates[1:] if one.strength == chosen.strength == 2]  # noqa: PLR2004
+    notices = [*_explain_choice(place, chosen, others), *_explain_others(root, place, path)]
+    return Found(_launch(chosen, text, place), tuple(notices))
+
+
+def _commands(node: Node, around: tuple[Node, ...] = ()) -> Iterator[_Candidate]:
+    """Yield the commands that can be wrapped where they stand, in their order."""
+    if node.type == "command":
+        strength, is_one_task = _judge(node)
+        yield _Candidate(node, around, strength, is_one_task)
+    elif node.type in _ENTERED:
+        for child in node.children:
+            yield from _commands(child, (*around, node))
+
+
+def _judge(node: Node) -> tuple[int, bool]:
+    """Return how much a command looks like the launch, 0 for not at all, and whether it starts one task only."""
+    words = _program(_words(node))
+    if not words:
+        return 0, False
+    name, rest = words[0].rpartition("/")[2], words[1:]
+    if name in _LAUNCHERS:
+        return 0 if _is_helper(rest) else 2, name == "srun" and _ONE_TASK.search(" ".join(rest)) is not None
+    return _judge_program(name, words[0], rest), False
+
+
+def _judge_program(name: str, word: str, rest: list[str]) -> int:
+    """Return how much a program that is no launcher looks like one that starts the ranks by itself."""
+    if _PYTHON.fullmatch(name):
+        if rest[:1] == ["-m"]:
+            return 2 if _LAUNCHER_MODULE.match("".join(rest[1:2])) else int(rest[1:2] != ["pip"])
+        return int(any(one.endswith(".py") for one in rest))
+    if name in _CONTAINERS:
+        return int(not _is_helper(rest) and any(map(_TRAINS.fullmatch, rest)))
+    if name in _SHELLS or name == "eval":
+        return int(any(one.endswith(".sh") or _TRAINS_IN_TEXT.search(one) for one in rest))
+    return int(name.endswith((".sh", ".py")) or _TRAINS_IN_TEXT.match(word) is not None)
+
+
+def _is_helper(rest: list[str]) -> bool:
+    """Return whether the words behind a launcher name a program that does not train, as `hostname`."""
+    if "--version" in rest or "--help" in rest:
+        return True
+    for index, word in enumerate(rest):
+        name = word.rpartition("/")[2]
+        if name in _SHELLS and any(option in ("-c", "-lc", "-xc", "-ec") for option in rest[index + 1 : index + 3]):
+            code = " ".join(rest[index + 1 :])
+            return not _TRAINS_IN_TEXT.search(code) and any(one in _HELPERS for one in re.findall(r"[\w./-]+", code))
+        if name in _HELPERS:
+            return True
+        if _TRAINS.fullmatch(name):
+            return rest[index + 1 : index + 2] == ["-c"] or rest[index + 1 : index + 3] in (["-m", "pip"], ["-V"])
+    return False
+
+
+def _program(words: list[str]) -> list[str]:
+    """Return the words from the program on, without what stands before it, as `time` or `timeout 60`."""
+    while words:
+        name = words[0].rpartition("/")[2]
+        if tuple(words[:2]) in _RUNNERS:
+            words = words[2:]
+        elif name in ("timeout", "env"):
+            skip = 1
+            while words[skip : skip + 1] and (words[skip].startswith("-") or "=" in words[skip]):
+                skip += 1 + (words[skip] in ("-k", "-s", "-u"))
+            words = words[skip + (name == "timeout") :]
+        elif name in _PREFIXES:
+            words = words[1:]
+            while words and words[0].startswith("-"):
+                words = words[1 + (words[0][1:] in _PREFIXES[name].split() or words[0] == "-n") :]
+        else:
+            return words
+    return []
+
+
+def _words(node: Node) -> list[str]:
+    """Return the words of a command as they are written, without quotes around them and without assignments."""
+    named = [child for child in node.children if child.type not in ("variable_assignment", "herestring_redirect")]
+    return [_text(child).strip("\"'") for child in named]
+
+
+def _text(node: Node) -> str:
+    return (node.text or b"").decode("utf-8", "replace")
+
+
+def _launch(chosen: _Candidate, text: bytes, place: str) -> Launch:
+    """Return the launch of a candidate: the command, or the loop that starts it on each node, or its here-document."""
+    first = last = chosen.node
+    around = list(chosen.around)
+    if loop := _background_loop(chosen):
+        first, last = loop, _wait_behind(loop)
+        if first is last:
+            raise UsageError(
+                f"{place} {loop.start_point[0] + 1}: this loop starts the ranks in the background, and no `wait` "
+                "follows it; put one behind it"
+            )
+        around = around[: around.index(loop)]
+    elif around and around[-1].type == "redirected_statement":
+        here = next((one for one in around[-1].children if one.type == "heredoc_redirect"), None)
+        if here:
+            if re.match(r"[^\n]*&\s*\n", _text(here)):
+                raise UsageError(
+                    f"{place} {chosen.line}: a here-document feeds the launch in the background; put it into a file"
+                )
+            first = last = around.pop()
+    start, end = first.start_byte, last.end_byte
+    body = text[start:end]
+    is_exec = first is chosen.node and _words(first)[:1] == ["exec"]
+    body = re.sub(rb"\Aexec\s+(?!-)", b"", body) if is_exec else body
+    outermost = next((one for one in (*around[1:], first)), first)
+    at = outermost.start_byte
+    head = text.rfind(b"\n", 0, at) + 1
+    return Launch(start, end, head if not text[head:at].strip() else at, first.start_point[0] + 1, body, is_exec)
+
+
+def _background_loop(chosen: _Candidate) -> Node | None:
+    """Return the outermost loop around a command that it starts in the background; None without one."""
+    inner = chosen.node
+    for index in range(len(chosen.around) - 1, -1, -1):
+        outer = chosen.around[index]
+        if outer.type == "do_group":
+            after = inner.next_sibling
+            return chosen.around[index - 1] if after is not None and after.type == "&" else None
+        inner = outer
+    return None
+
+
+def _wait_behind(loop: Node) -> Node:
+    """Return the `wait` that follows a loop in the same block; the loop itself without one."""
+    after = loop.next_sibling
+    while after is not None:
+        if after.type == "command" and _words(after)[:1] == ["wait"]:
+            return after
+        after = after.next_sibling
+    return loop
+
+
+def _explain_choice(place: str, chosen: _Candidate, others: list[_Candidate]) -> Iterator[str]:
+    if others:
+        lines = ", ".join(str(one.line) for one in sorted(others, key=lambda one: one.line))
+        yield (
+            f"{place} {chosen.line} starts the ranks; line{'s' * (len(others) > 1)} {lines} run as they stand; "
+            "--launch-line N chooses another"
+        )
+    loops = [node for node in chosen.around if node.type in _LOOPS]
+    if loops and not _background_loop(chosen):
+        yield f"{place} {chosen.line}: it stands in a loop, so each turn of the loop is supervised by itself"
+
+
+def _explain_others(root: Node, place: str, path: str) -> Iterator[str]:
+    """Yield what the user should know of other lines: a script that submits itself, traps that only requeue."""
+    functions = {
+        _text(name): _text(body)
+        for node in root.children
+        if node.type == "function_definition" and (name := node.child_by_field_name("name"))
+        if (body := node.child_by_field_name("body"))
+    }
+    for one in _commands(root):
+        words = _program(_words(one.node))
+        guarded = any(
+            node.type == "if_statement" and "SLURM_JOB" in _text(node).partition("then")[0] for node in one.around
+        )
+        own = (path, path.rpartition("/")[2], "$0", "${0}", "$BASH_SOURCE", "${BASH_SOURCE[0]}")
+        if words[:1] == ["sbatch"] and not guarded and any(word in own for word in words[1:]):
+            yield (
+                f"{place} {one.line} submits the script again; slurmddp requeues the job by itself, so that two jobs "
+                "would go on: leave the line out"
+            )
+        if words[:1] == ["trap"] and len(words) > 2:  # noqa: PLR2004
+            code = functions.get(words[1], words[1]).strip("{} \n")
+            parts = [part for part in re.split(r"[;\n]|&&", code) if part.strip()]
+            if _REQUEUES.search(code) and all(map(_ONLY_SAYS.fullmatch, parts)):
+                yield f"{place} {one.line}: this trap only requeues, which slurmddp does by itself; it works as before"
+
+
+def _explain_none(root: Node, path: str) -> str:
+    """Return why no statement can be wrapped, with the line that is in the way."""
+    for one in _commands(root):
+        words = _program(_words(one.node))
+        if words and words[0] in _REMOTE and any(map(_TRAINS_IN_TEXT.search, words[1:])):
+            return (
+                f"{quote_value(path)}, line {one.line}: {words[0]} starts the ranks, and Slurm neither knows nor ends "
+                "what it starts; start them by srun, as in: srun --ntasks-per-node=1 torchrun ..."
+            )
+    hidden = next((node for node in _hidden(root) if _judge(node)[0] == 2), None)  # noqa: PLR2004
+    if hidden:
+        return (
+            f"{quote_value(path)}, line {hidden.start_point[0] + 1}: the output of the launch is taken by $(...), so "
+            "it cannot be started again; write it as a line of its own"
+        )
+    return f"{quote_value(path)} has no line that starts the ranks, as `srun python train.py`; --launch-line N names it"
+
+
+def _hidden(node: Node) -> Iterator[Node]:
+    """Yield the commands in substitutions."""
+    for child in node.children:
+        if child.type == "command" and node.type == "command_substitution":
+            yield child
+        yield from _hidden(child)

@@ -1,0 +1,39 @@
+"""Adds to a batch script of the user's own what makes its job come back: all else stays, byte for byte. Pure.
+
+Added are lines in the header, a preamble before the first command, and the launch as a function before the statement
+in which it stood; in its place the word `slurmddp_run`.
+"""
+
+import difflib
+from collections.abc import Iterable, Iterator
+
+from slurmddp.config.batch_script import BatchScript
+from slurmddp.script.launch_line import Launch
+
+_FUNCTION = b"slurmddp_launch() {\n%b\n}\n"
+
+
+def add_to_script(script: BatchScript, launch: Launch, header: Iterable[str], preamble: str) -> bytes:
+    """Return the script with these `#SBATCH` lines, the preamble, and the launch wrapped."""
+    text, end = script.text, script.header_end
+    added = "".join(f"{line}\n" for line in header).encode("utf-8", "surrogateescape") + preamble.encode()
+    word = b"slurmddp_run" + (b' "$@"' if launch.is_positional else b"")
+    return b"".join(
+        (
+            text[:end],
+            added,
+            text[end : launch.function_at],
+            _FUNCTION % launch.text,
+            text[launch.function_at : launch.start],
+            b"{ %b; exit; }" % word if launch.is_exec else word,
+            text[launch.end :],
+        )
+    )
+
+
+def diff(script: BatchScript, rendered: bytes) -> Iterator[bytes]:
+    """Yield the lines of a unified diff against the user's file."""
+    before, after = (one.splitlines(keepends=True) for one in (script.text, rendered))
+    path = script.path.encode("utf-8", "surrogateescape")
+    for line in difflib.diff_bytes(difflib.unified_diff, before, after, path, path + b" (rendered)"):
+        yield line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"

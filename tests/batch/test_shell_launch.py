@@ -1,0 +1,209 @@
+"""A user's own script goes on in its own shell: the launch has its variables, status, input and signals."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from slurmddp import variables
+from slurmddp.batch.shell_launch import format_start
+from slurmddp.config.batch_script import parse_batch_script
+from slurmddp.config.job_spec import JobSpec
+from slurmddp.runs.files import read_records
+from slurmddp.runs.layout import RunDir
+from slurmddp.script.build import build_script
+
+SHELLS = [pytest.param(name, marks=pytest.mark.skipif(not shutil.which(name), reason=f"no {name}"))
+          for name in ("bash", "dash", "ksh", "mksh")]  # fmt: skip
+SCONTROL = """#!/bin/sh
+case "$*" in
+  *"show hostnames"*) echo n1 ;;
+  *"show job"*) echo "JobId=7 JobName=x UserId=u(1) JobState=RUNNING Requeue=1 Restarts=0 BatchHost=n1" ;;
+  *"show node"*) echo "NodeName=n1 NodeAddr=10.0.0.1" ;;
+esac
+"""
+
+
+class Bench:
+    """A folder with stand-ins for scontrol and sinfo, where rendered scripts run as batch scripts do."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "bin").mkdir()
+        for name, text in (("scontrol", SCONTROL), ("sinfo", "#!/bin/sh\n"), ("srun", '#!/bin/sh\nexec "$@"\n')):
+            (folder / "bin" / name).write_text(text)
+            (folder / "bin" / name).chmod(0o755)
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "TMPDIR"))}
+        job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1", "SLURMD_NODENAME": "n1", "SLURM_NTASKS": "1"}
+        self.environ = {**clean, **job, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+
+    def start(self, body: str, *words: str, shell: str = "bash", **values) -> "subprocess.Popen[str]":
+        own = parse_batch_script("x.sbatch", f"#!/bin/{shell}\n{body}\n".encode())
+        text = build_script(JobSpec(job_name="x", command=("x.sbatch",), script=own, **values)).text
+        (self.folder / "rendered").write_bytes(text)
+        with (self.folder / "out").open("a") as out:
+            return subprocess.Popen(
+                [shell, "rendered", *words], cwd=self.folder, env=self.environ, stdin=subprocess.DEVNULL, stdout=out,
+                stderr=out, text=True,
+            )  # fmt: skip
+
+    def run(self, body: str, *words: str, shell: str = "bash", **values) -> tuple[int, str]:
+        """Return the status and the output without the supervisor's own lines."""
+        status = self.start(body, *words, shell=shell, **values).wait(60)
+        return status, "".join(line for line in self.output if " slurmddp: " not in line)
+
+    @property
+    def output(self) -> list[str]:
+        return (self.folder / "out").read_text().splitlines(keepends=True)
+
+    @property
+    def kept(self) -> RunDir:
+        return RunDir(self.folder / "jobs" / "x")
+
+    @property
+    def events(self) -> list[str]:
+        return [event["event"] for event in read_records(self.kept.events)]
+
+    def wait_for(self, text: str) -> None:
+        until = time.monotonic() + 30
+        while text not in "".join(self.output):
+            assert time.monotonic() < until, "".join(self.output)
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return Bench(tmp_path)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("settings", ["", "set -eu"])
+def test_the_status_the_variables_the_arguments_and_the_input_are_those_of_the_line(bench, shell, settings):
+    body = f"""{settings}
+word='a  b'
+say() {{ echo "said $1"; }}
+trap 'echo "bye $?"' EXIT
+echo hello >in
+srun sh -c 'read -r x; echo "$x" "$0" "$1" "$SLURMDDP_ATTEMPT"; exit 3' "$1" "$word" <in || status=$?
+say "$status"
+[ -z "${{SLURMDDP_ATTEMPT:-}}" ] && echo "nothing stays"
+exit 5"""
+    assert bench.run(body, "first one", shell=shell) == (
+        5,
+        "hello first one a  b 0.0\nsaid 3\nnothing stays\nbye 5\n",
+    )
+    assert bench.events == ["attempt_start", "attempt_end", "job_end"]
+    assert os.path.realpath(bench.kept.batch_log("7")) == str(bench.folder / "out")
+    assert not list(Path("/tmp").glob(f"slurmddp.*/{os.getpid()}"))
+
+
+LINES = {
+    "a status is kept": ("srun sh -c 'exit 7'\necho $?", "7\n", 0),
+    "a status ends a script under -e": ("set -e\nsrun sh -c 'exit 7'\necho not here", "", 7),
+    "exec is the end": ("exec srun sh -c 'echo x; exit 7'\necho not here", "x\n", 7),
+    "in a pipe": ("srun echo x.py | sed s/x/y/", "y.py\n", 0),
+    "in a condition": ("if ! srun false x.py; then echo no; fi", "no\n", 0),
+    "in the background": ("srun sh -c 'exit 4' &\nwait $!\necho $?", "4\n", 0),
+    "behind a redirection": ("srun sh -c 'echo a; exit 2' >file.txt\necho $? $(cat file.txt)", "2 a\n", 0),
+    "in a function": ('go() { srun echo "$1" x.py; }\ngo 1', "1 x.py\n", 0),
+    "a loop over nodes": ("for n in 1 2; do srun sh -c 'echo x' & done\nwait\necho $?", "x\nx\n0\n", 0),
+    "with a file as its input": ("srun cat - x.txt <<EOF\nhere $HOME_OF\nEOF\necho $?", "here me\n0\n", 0),
+    "traced": ("set -x\nsrun echo x.py\n{ set +x; } 2>/dev/null", "+ slurmddp_run\n+ slurmddp_launch\n+ srun echo x.py\nx.py\n", 0),
+    "with all options of bash": ("set -Eeuo pipefail\ntrap 'echo err' ERR\nIFS=,\nsrun echo x.py", "x.py\n", 0),
+    "several in a row": ("for n in 1 2; do srun echo $n x.py; done", "1 x.py\n2 x.py\n", 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_what_stands_around_the_launch_keeps_its_meaning(bench, name):
+    body, said, status = LINES[name]
+    (bench.folder / "x.txt").write_text("")
+    bench.environ["HOME_OF"] = "me"
+    assert bench.run(f"{body}\n") == (status, said)
+
+
+def test_each_turn_of_a_loop_is_an_attempt(bench):
+    bench.run("for n in 1 2 3; do srun echo $n x.py; done")
+    assert bench.kept.attempts("7") == ["0.0", "0.1", "0.2"]
+
+
+def test_ranks_that_were_killed_are_started_again_and_the_script_sees_the_last_status(bench):
+    body = "srun sh -c 'echo start; [ $SLURMDDP_ATTEMPT = 0.2 ] && exit 0; kill -9 $$'\necho $?"
+    assert bench.run(body) == (0, "start\nstart\nstart\n0\n")
+    assert bench.events.count("attempt_start") == 3 and bench.events.count("attempt_restart") == 2
+
+
+def test_a_record_of_the_ranks_counts_more_than_the_status(bench):
+    retry = 'echo "76 rank 0 on n1: lost" >"$SLURMDDP_ATTEMPT_DIR/0.end"; exit 1'
+    body = f"srun sh -c 'echo start; [ $SLURMDDP_ATTEMPT = 0.1 ] && exit 0; {retry}'\necho $?"
+    assert bench.run(body) == (0, "start\nstart\n0\n")
+
+
+@pytest.mark.parametrize("status", [1, 75, 76, 78, 127])
+def test_a_status_without_records_is_judged_as_by_sbatch(bench, status):
+    assert bench.run(f"srun sh -c 'exit {status}' x.py\necho $?") == (0, f"{status}\n")
+    assert bench.events.count("attempt_start") == 1
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("name", ["TERM", "USR1"])
+def test_a_signal_that_the_script_sends_to_its_launch_reaches_it(bench, shell, name):
+    """The launch that handles it ends as it wants; one that does not is not started again."""
+    body = f"""
+trap 'kill -{name} $pid; wait $pid; echo "ended $?"; exit 0' HUP
+srun sh -c 'trap "echo heard; exit 9" {name}; echo ready; while :; do sleep 0.1; done' &
+pid=$!
+wait $pid"""
+    process = bench.start(body, shell=shell)
+    bench.wait_for("ready")
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(30) == 0
+    assert "".join(bench.output).count("ready") == 1 and "heard\n" in bench.output and "ended 9\n" in bench.output
+
+
+def test_a_launch_that_the_script_kills_is_not_started_again(bench):
+    process = bench.start("trap 'kill $pid' HUP\nsrun sh -c 'echo ready; exec sleep 60' &\npid=$!\nwait $pid\nwait $pid\necho $?")
+    bench.wait_for("ready")
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(30) == 0
+    assert "143\n" in bench.output and bench.events.count("attempt_start") == 1
+
+
+def test_a_supervisor_that_dies_ends_the_launch_statement_in_a_line(bench):
+    body = "srun sh -c 'echo ready; sleep 1; exit 0' x.py\necho $?"
+    process = bench.start(body)
+    bench.wait_for("ready")
+    found = subprocess.run(["pgrep", "-P", _child(process.pid), "-f", "slurmddp.batch"], capture_output=True, text=True, check=True)
+    os.kill(int(found.stdout.split()[0]), signal.SIGKILL)
+    assert process.wait(30) == 0
+    assert bench.output[-2:] == ["slurmddp: the supervisor of the launch has ended by itself\n", "75\n"]
+
+
+def _child(pid: int) -> str:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0]
+
+
+def test_an_interrupt_is_not_ignored_by_the_launch(bench):
+    _, said = bench.run("srun grep SigIgn /proc/self/status x.py")
+    assert int(said.split()[-1], 16) & (1 << (signal.SIGINT - 1)) == 0
+
+
+def test_the_order_of_a_start_is_one_line_and_quoted():
+    line = format_start({"A": "1", "B": "it's $(x)", "SAME": "y", "C": "two\nlines"}, {"SAME": "y", "A": "0"})
+    assert line.endswith("export A=1 B='it'\"'\"'s $(x)'")
+    assert variables.RESUME in line.partition(";")[0] and "\n" not in line
+
+
+def test_another_users_folder_is_not_written_to(bench, monkeypatch):
+    (bench.folder / "jobs" / "x").mkdir(parents=True)
+    bench.environ["PATH"] = f"{bench.folder / 'other'}:{bench.environ['PATH']}"
+    (bench.folder / "other").mkdir()
+    (bench.folder / "other" / "id").write_text("#!/bin/sh\necho 12345\n")
+    (bench.folder / "other" / "id").chmod(0o755)
+    assert bench.run("srun echo x.py") == (77, "")
+    assert not (bench.folder / "jobs" / "x" / "logs").exists()
