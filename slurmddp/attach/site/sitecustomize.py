@@ -1,9 +1,7 @@
 """Runs at the start of each Python below a person's own launch line: a Python that is a rank becomes slurmddp's worker.
 
-It must cost nothing in every other Python, and print nothing. Standard library only, for any Python from 3.7 on.
+It must cost nothing in every other Python, and print nothing: it imports nothing that is not there. Any Python from 3.6 on.
 """
-
-from __future__ import annotations
 
 import os
 import sys
@@ -29,7 +27,7 @@ TOOLS = ("pip", "pip3", "conda", "mamba", "uv", "wandb", "tensorboard", "jupyter
 OF_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
 
 
-def read_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
+def read_command(words: "Sequence[str]") -> "tuple[list[str], list[str]]":
     """Return python's options and the program's words, `[script, ...]` or `["-m", module, ...]`, of a command line.
 
     The words are empty for code in the command line, standard input, an interactive Python, and an archive.
@@ -56,7 +54,7 @@ def read_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return options, rest if is_script else []
 
 
-def role_of(environ: Mapping[str, str], words: Sequence[str]) -> str:
+def role_of(environ: "Mapping[str, str]", words: "Sequence[str]") -> str:
     """Return what a Python is, by its environment and its command line: `rank`, `launcher`, or nothing."""
     program = read_command(words)[1]
     if not program:
@@ -101,11 +99,10 @@ def _forward_signals() -> None:
 
 def _chain() -> None:
     """Run the environment's own sitecustomize, which this one hides."""
-    from importlib.machinery import PathFinder
-
+    finder = next(one for one in sys.meta_path if getattr(one, "__name__", "") == "PathFinder")
     here = os.path.dirname(__file__)
     others = [path for path in sys.path if os.path.abspath(path) != here]
-    found = PathFinder.find_spec("sitecustomize", others)
+    found = finder.find_spec("sitecustomize", others)
     if found and found.loader:
         found.loader.exec_module(sys.modules[__name__])
 
