@@ -64,6 +64,15 @@ SWEEP_DIR: Final = "SLURMDDP_SWEEP_DIR"
 STEP_NAME: Final = "SLURMDDP_STEP_NAME"
 """What the step is called in an allocation that somebody else has made."""
 
+ATTACH: Final = "SLURMDDP_ATTACH"
+"""The folder of slurmddp, where the ranks of a person's own launch line attach themselves."""
+ATTACH_PYTHONPATH: Final = "SLURMDDP_ATTACH_PYTHONPATH"
+"""PYTHONPATH as the person has set it; the ranks get it back."""
+ATTACH_BASH_ENV: Final = "SLURMDDP_ATTACH_BASH_ENV"
+"""The same of BASH_ENV."""
+ATTACHED: Final = "SLURMDDP_ATTACHED"
+"""1: this worker has taken the place of a Python that a person's own launch line has started."""
+
 CONTAINER_PROGRAM: Final = "SLURMDDP_CONTAINER_PROGRAM"
 """apptainer or singularity, by its path."""
 

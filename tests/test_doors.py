@@ -22,7 +22,7 @@ LAYERS = (
     {"config"},
     {"sandbox"},
     {"slurm", "supervisor_options.py"},
-    {"errors.py", "outcome.py", "trust.py"},
+    {"errors.py", "outcome.py", "trust.py", "attach"},
     {"text.py", "version.py", "variables.py", "exit_codes.py", "background.py"},
 )
 """From the top down; a room imports from the layers below its own alone."""

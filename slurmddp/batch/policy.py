@@ -129,7 +129,11 @@ def decide_after_crash(
     return Restart(*result)
 
 
-<<<<<<< HEAD
+def requeue_after_loss(lost_nodes: Sequence[str]) -> Requeue:
+    """Return the requeue after nodes were lost, which excludes them."""
+    return Requeue(f"lost node{'s' * (len(lost_nodes) > 1)} {', '.join(lost_nodes)}", tuple(lost_nodes))
+
+
 class Requeued(NamedTuple):
     """A requeue by the job itself. Its text is a line of the run's file `requeues`."""
 
@@ -151,15 +155,6 @@ def is_at_time_limit(job: JobInfo, *, lead_s: int) -> bool:
     """Return whether the job is so near to its time limit that Slurm has sent the stop signal for it."""
     left_s = time_left_s(job)
     return left_s is not None and left_s <= lead_s + EARLY_S
-=======
-def requeue_after_loss(lost_nodes: Sequence[str]) -> Requeue:
-    """Return the requeue after nodes were lost, which excludes them."""
-    return Requeue(f"lost node{'s' * (len(lost_nodes) > 1)} {', '.join(lost_nodes)}", tuple(lost_nodes))
-
-
-Requeued = tuple[str, int]
-"""At a requeue by the job itself: the newest checkpoint, `none` without one, and how long the batch script had run."""
->>>>>>> ownscript
 
 
 def check_requeue(past: Sequence[Requeued], now: Requeued, *, limit: int | None) -> str:

@@ -272,13 +272,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The program of each rank: a script and its arguments, or `-m` and a module; empty for the bundled worker."""
     worker: WorkerOptions = WorkerOptions()
     """The options of the bundled worker; unused with a command."""
-<<<<<<< HEAD
     setup_order: Texts = ()
     """The fields of SETUP in the order in which they were given, each as often as it has values."""
-=======
     script: BatchScript | None = None
     """The batch script of the user's own that the command names; its arguments follow in the command."""
->>>>>>> ownscript
 
     def __post_init__(self) -> None:
         """Check what the types cannot check. Raises UsageError."""

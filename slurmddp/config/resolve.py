@@ -125,7 +125,6 @@ def resolve(
     return resolved.replace(f"{RECIPE}{recipe.name}", resume_args=recipe.resume_args, checkpoints=recipe.checkpoints)
 
 
-<<<<<<< HEAD
 def _order_setup(layers: Sequence[Layer], values: Mapping[str, Given], typed: Sequence[str]) -> tuple[str, ...]:
     """Return the set-up options in the order in which they were given, those of the weakest source first."""
     order: list[str] = []
@@ -140,8 +139,6 @@ def _order_setup(layers: Sequence[Layer], values: Mapping[str, Given], typed: Se
     return tuple(order)
 
 
-def _build_spec(values: Mapping[str, Given], program: _Program, setup_order: tuple[str, ...]) -> JobSpec:
-=======
 def _resolve_script(
     script: BatchScript, layers: Sequence[Layer], program: _Program, files: tuple[Source, ...]
 ) -> Resolved:
@@ -170,8 +167,7 @@ def _asked_in_job_file(files: Sequence[Source]) -> dict[str, Given]:
     }
 
 
-def _build_spec(values: Mapping[str, Given], program: _Program) -> JobSpec:
->>>>>>> ownscript
+def _build_spec(values: Mapping[str, Given], program: _Program, setup_order: tuple[str, ...] = ()) -> JobSpec:
     """Return the job. Raises UsageError, with the file or variable that a wrong value is from, and for unused ones."""
     converted = _convert(JOB_FIELDS, values)
     try:

@@ -16,9 +16,10 @@ from slurmddp.runtime import transformers
 from slurmddp.runtime.checkpoint.program_saves import note_saves
 from slurmddp.runtime.exiting.classify import DONE, ENDS_BY_NOTICE, Verdict, exit_status, judge
 from slurmddp.runtime.exiting.record import write_end, write_error, write_event
+from slurmddp.runtime.imports import after_import
 from slurmddp.runtime.launch.addresses import choose_interface, resolve_head
 from slurmddp.runtime.launch.process import print_line, redirect_output
-from slurmddp.runtime.launch.rank import Rank, export, export_ids, read_rank
+from slurmddp.runtime.launch.rank import Rank, export, export_ids, read_attached_rank, read_rank
 from slurmddp.runtime.rank_process import RankProcess
 from slurmddp.runtime.stopping.policy import Phase
 from slurmddp.runtime.stopping.stopping import NOTICE_LIMIT_S, SETTLE_LIMIT_S, Stopping
@@ -37,13 +38,21 @@ CONFIRM_LIMIT_S = 90.0
 
 def main(words: list[str], process: RankProcess) -> None:
     """Run COMMAND, or the bundled worker, as one rank; the process then exits with the status of its end."""
-    try:
-        rank = read_rank(os.environ)
-    except RankError as error:
-        _show(error)
-        return
+    if variables.ATTACHED in os.environ:
+        rank = read_attached_rank(os.environ)
+        del os.environ[variables.ATTACHED]
+    else:
+        try:
+            rank = read_rank(os.environ)
+        except RankError as error:
+            _show(error)
+            return
     stopping = process.begin(rank)
     try:
+        if rank.attached:
+            export_ids(rank, os.environ)
+            _run_attached(process, words)
+            return
         logs = os.environ.get(variables.RANK_LOGS)  # `all`, or `1` for all but rank 0's
         if rank.run_dir and (logs == "all" or (logs == "1" and not rank.is_main)):
             redirect_output(rank.run_dir.rank_log(rank.job, rank.attempt, rank.rank))
@@ -59,18 +68,46 @@ def main(words: list[str], process: RankProcess) -> None:
         _fail(process, error)
 
 
-def _run(process: RankProcess, words: list[str]) -> None:
-    stopping = process.stopping
-    rank = stopping.rank
-    confirm_end, ranks = _meet(process, words)
-    start = Start(
+def _run_attached(process: RankProcess, words: list[str]) -> None:
+    """Run the program of a person's own launch line, whose ranks do not meet before it.
+
+    A record that is there is of an earlier Python of the same task, as of one that printed a port.
+    """
+    rank = process.stopping.rank
+    process.stopping.enter(Phase.SCRIPT)
+    after_import("torch", lambda _: _watch_groups(rank))
+    write_event(rank, _start(rank, {}))
+    if rank.run_dir:
+        with contextlib.suppress(OSError):
+            rank.run_dir.rank_record(rank.job, rank.attempt, rank.rank).unlink(missing_ok=True)
+            rank.run_dir.rank_begin(rank.job, rank.attempt, rank.rank).touch(mode=0o600)
+    _run_command(words, "script", process.stopping)
+    _finish(process, lambda: True)
+
+
+def _watch_groups(rank: Rank) -> None:
+    from slurmddp.runtime.exiting import flight_recorder  # noqa: PLC0415 - the program has just imported torch
+    from slurmddp.runtime.rendezvous.process_group import skip_group_destructors  # noqa: PLC0415 - the same
+
+    flight_recorder.enable(rank, os.environ)
+    skip_group_destructors()
+
+
+def _start(rank: Rank, ranks: dict[str, str]) -> Start:
+    return Start(
         world_size=rank.world_size,
         local_world_size=rank.local_world_size,
         nodes=rank.nodes,
         launcher=rank.launcher,
         ranks=ranks,
     )
-    write_event(rank, start)
+
+
+def _run(process: RankProcess, words: list[str]) -> None:
+    stopping = process.stopping
+    rank = stopping.rank
+    confirm_end, ranks = _meet(process, words)
+    write_event(rank, _start(rank, ranks))
     if rank.run_dir and rank.is_main:  # shows that all ranks have met
         rank.run_dir.rank_begin(rank.job, rank.attempt, rank.rank).touch(mode=0o600)
     run_script.redirect_imports(os.environ)
@@ -94,12 +131,9 @@ def _meet(process: RankProcess, words: list[str]) -> tuple[Callable[[], bool], d
             raise error
         return lambda: True, {rank.host: str(rank.rank)}
     stopping.enter(Phase.RENDEZVOUS)
-    from slurmddp.runtime.exiting import flight_recorder  # noqa: PLC0415 - torch, after all that is quick to refuse
-    from slurmddp.runtime.rendezvous.process_group import skip_group_destructors  # noqa: PLC0415 - the same
-    from slurmddp.runtime.rendezvous.rendezvous import arrival_limit, meet  # noqa: PLC0415 - the same
+    from slurmddp.runtime.rendezvous.rendezvous import arrival_limit, meet  # noqa: PLC0415 - torch comes late
 
-    flight_recorder.enable(rank, os.environ)
-    skip_group_destructors()
+    _watch_groups(rank)
     rendezvous = meet(rank, arrival_limit(process.began_at), _preflight(rank, words))
     stopping.enter(Phase.SCRIPT, confirm=rendezvous.confirm_stop)
     return rendezvous.confirm_end, rendezvous.ranks_by_host
@@ -159,7 +193,8 @@ def _finish(process: RankProcess, confirm_end: Callable[[], bool]) -> None:
             return exit_codes.DONE
         for path in filter(None, (rank.init_file, rank.identity_file)):
             path.unlink(missing_ok=True)
-        return _record(rank, _judge_good_end(process.stopping))
+        status = _record(rank, _judge_good_end(process.stopping))
+        return exit_codes.DONE if rank.attached else status
 
     process.exit.last_handler = finish
     process.exit.set_exit_deadline(None, exit_codes.DONE)
@@ -202,12 +237,17 @@ def _fail(process: RankProcess, error: BaseException) -> None:
         status = _record(rank, verdict)
     if status == exit_codes.FENCED and rank.under_srun:
         status = exit_codes.DONE
-    process.exit.last_handler = lambda: status
+    end = _status_of_program(error) if rank.attached else status
+    process.exit.last_handler = lambda: end
     process.exit.set_exit_deadline(FAILED_LIMIT_S if status == exit_codes.FAILED else STOPPED_LIMIT_S, status)
     if status in (exit_codes.FAILED, exit_codes.RETRYABLE) and "torch.distributed" in sys.modules:
         from slurmddp.runtime.exiting import flight_recorder  # noqa: PLC0415 - torch is here already
 
         flight_recorder.dump(rank)
+
+
+def _status_of_program(error: BaseException) -> int:
+    return exit_status(error) if isinstance(error, SystemExit) else 1
 
 
 def _judge(stopping: Stopping, error: BaseException) -> Verdict:

@@ -86,7 +86,7 @@ def main(epochs, folder, step_s, option=""):
         max_epochs=int(epochs),
         callbacks=keeps,
         enable_checkpointing=bool(keeps) or option == "default",
-        default_root_dir=folder,
+        default_root_dir=f"{folder}/{os.environ['SLURMDDP_ATTEMPT']}" if option == "default" else folder,
         logger=option == "default" or (option == "wandb" and WandbLogger(project="tracked", save_dir=folder)),
         enable_progress_bar=False,
         enable_model_summary=False,

@@ -12,7 +12,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -73,6 +73,8 @@ class Rank:
     """How often the ranks were started before in this allocation."""
     stop_at: float | None = None
     """When to stop, in seconds since 1970; None without a time limit."""
+    attached: bool = False
+    """Whether a person's own launch line has started it: its variables and its exit status are the program's."""
 
     def __post_init__(self) -> None:
         """Refuse numbers that contradict each other."""
@@ -124,6 +126,38 @@ def list_ranks(ranks: Iterable[int]) -> str:
     return f"rank{'s' if len(words) > 1 else ''} {', '.join(words)}"
 
 
+def read_attached_rank(environment: Environment) -> Rank:
+    """Return the identity of a process that a person's own launch line has started.
+
+    It is alone, and writes no records, where the variables contradict each other.
+    """
+    found = {**environment}
+    if all(name in found for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")):
+        launcher = "torchrun"
+        found.setdefault("LOCAL_WORLD_SIZE", _share_of_node(found, "WORLD_SIZE", "LOCAL_RANK"))
+    elif MPI_PREFIX + "RANK" in found:
+        launcher = "mpi"
+        found.setdefault(
+            f"{MPI_PREFIX}LOCAL_SIZE", _share_of_node(found, f"{MPI_PREFIX}SIZE", f"{MPI_PREFIX}LOCAL_RANK")
+        )
+    else:
+        launcher = "srun"
+    found.setdefault("MASTER_ADDR", found.get(variables.HEAD_ADDRESS) or "localhost")
+    found.setdefault("MASTER_PORT", found.get(variables.STORE_PORT, "29500"))
+    try:
+        return read_rank(found | {variables.STARTED_BY: launcher})
+    except RankError:
+        return replace(read_rank({variables.STARTED_BY: "single"}), attached=True)
+
+
+def _share_of_node(environment: Environment, size: str, local_rank: str) -> str:
+    """Return the ranks of a node for a launcher that does not say it: deepspeed, and srun with variables by hand."""
+    with suppress(ValueError, KeyError):
+        share = int(environment[size]) // int(environment.get("SLURM_NNODES", "1"))
+        return str(max(share, int(environment[local_rank]) + 1))
+    return "1"
+
+
 def read_rank(environment: Environment) -> Rank:
     """Return the identity of this process.
 
@@ -166,6 +200,7 @@ def read_rank(environment: Environment) -> Rank:
         init_file=Path(init_file.removeprefix("file://")) if init_file else None,
         restarts=int(last),
         stop_at=_number(environment, variables.STOP_AT) if environment.get(variables.STOP_AT) else None,
+        attached=variables.ATTACHED in environment,
     )
 
 
@@ -294,7 +329,7 @@ def _read_torchrun(environment: Environment) -> dict[str, int]:
     The agents' rendezvous orders nodes by name as text, n10 before n2 (torch.distributed.elastic.rendezvous).
     """
     numbers = _read_by_blocks(environment, "", "WORLD_SIZE")
-    if _in_own_step(environment):
+    if _in_own_step(environment) and variables.ATTACHED not in environment:
         node = place_of_node(environment)
         return {**numbers, "node_rank": node, "rank": node * numbers["local_world_size"] + numbers["local_rank"]}
     return {**numbers, "node_rank": _number(environment, "GROUP_RANK", default=numbers["node_rank"])}

@@ -117,6 +117,13 @@ def _end_script(known: Known, limit_s: float = 0.0) -> Action:
         return "ask slurm"
     if limit_s and not known.waits:
         return Wait(limit_s)
+    if (
+        known.rank.attached
+        and known.rank.world_size > 1
+        and known.cause == "SIGTERM"
+        and known.slurm.reason == "signal"
+    ):
+        return Leave(Verdict(exit_codes.RETRYABLE, f"{_ENDED_BY_LAUNCHER}; {known.saved}"))
     return Leave(Verdict(exit_codes.STOPPED, f"{_received(known)}; {known.saved}"), record=known.rank.is_main)
 
 
@@ -151,6 +158,7 @@ def _end_call(known: Known) -> Action:
     return Leave(_lost_peers(known, known.silent)) if known.silent else "save call"
 
 
+_ENDED_BY_LAUNCHER = "SIGTERM received, and Slurm knows no reason: the launcher ends the ranks when one has ended"
 _NOT_MET = "stop signal received ({}) before the ranks had met: there was nothing to save"
 _POLICIES: Final[dict[Phase, Callable[[Known], Action]]] = {
     Phase.START: lambda _: "go on",
