@@ -55,7 +55,7 @@ SLURM = {
     *("squeue", "sreport", "srun", "sshare", "sstat", "strigger", "slurmctld", "slurmd", "slurmdbd", "slurmstepd"),
 }
 SMALL = {"errors", "exit_codes", "outcome", "supervisor_options", "variables", "version", "text", "trust", "background"}
-IN_A_JOB = {"batch": {"runs", "slurm"}, "runs": {"slurm"}, "runtime": {"runs", "slurm"}}
+IN_A_JOB = {"batch": {"attach", "runs", "slurm"}, "runs": {"slurm"}, "runtime": {"runs", "slurm"}}
 """The rooms whose modules run in a job, and those that each may use: they need neither msgspec nor a configuration."""
 
 

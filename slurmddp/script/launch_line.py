@@ -72,6 +72,8 @@ class Launch(NamedTuple):
     """What the function runs."""
     is_exec: bool
     """Whether the script ends with it (`exec srun ...`)."""
+    is_background: bool
+    """Whether a shell of its own runs it, to which `$!` belongs (`srun ... &`)."""
 
     @property
     def is_positional(self) -> bool:
@@ -234,7 +236,17 @@ def _launch(chosen: _Candidate, text: bytes, place: str) -> Launch:
     outermost = next((one for one in (*around[1:], first)), first)
     at = outermost.start_byte
     head = text.rfind(b"\n", 0, at) + 1
-    return Launch(start, end, head if not text[head:at].strip() else at, first.start_point[0] + 1, body, is_exec)
+    whole = around[-1] if around and around[-1].type == "redirected_statement" else last
+    is_background = whole.next_sibling is not None and whole.next_sibling.type == "&"
+    return Launch(
+        start=start,
+        end=end,
+        function_at=at if text[head:at].strip() else head,
+        line=first.start_point[0] + 1,
+        text=body,
+        is_exec=is_exec,
+        is_background=is_background,
+    )
 
 
 def _background_loop(chosen: _Candidate) -> Node | None:
@@ -285,7 +297,7 @@ def _explain_others(root: Node, place: str, path: str) -> Iterator[str]:
             node.type == "if_statement" and "SLURM_JOB" in _text(node).partition("then")[0] for node in one.around
         )
         own = (path, path.rpartition("/")[2], "$0", "${0}", "$BASH_SOURCE", "${BASH_SOURCE[0]}")
-        if words[:1] == ["sbatch"] and not guarded and any(word in own for word in words[1:]):
+        if words and words[0] == "sbatch" and not guarded and any(word in own for word in words[1:]):
             yield (
                 f"{place} {one.line} submits the script again; slurmddp requeues the job by itself, so that two jobs "
                 "would go on: leave the line out"

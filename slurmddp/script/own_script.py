@@ -1,7 +1,7 @@
 """Adds to a batch script of the user's own what makes its job come back: all else stays, byte for byte. Pure.
 
 Added are lines in the header, a preamble before the first command, and the launch as a function before the statement
-in which it stood; in its place the word `slurmddp_run`.
+in which it stood; in its place the word `slurmddp_run`, or in the background `slurmddp_supervise`.
 """
 
 import difflib
@@ -17,7 +17,10 @@ def add_to_script(script: BatchScript, launch: Launch, header: Iterable[str], pr
     """Return the script with these `#SBATCH` lines, the preamble, and the launch wrapped."""
     text, end = script.text, script.header_end
     added = "".join(f"{line}\n" for line in header).encode("utf-8", "surrogateescape") + preamble.encode()
-    word = b"slurmddp_run" + (b' "$@"' if launch.is_positional else b"")
+    word = (
+        b"slurmddp_supervise" if launch.is_background else b"slurmddp_run"
+    )  # in the background, `$!` is a shell's already
+    word += b' "$@"' if launch.is_positional else b""
     return b"".join(
         (
             text[:end],

@@ -768,7 +768,7 @@ def test_a_requeue_whose_answer_was_lost_is_one(case, lost):
 
 
 def test_a_file_system_that_fails_ends_the_job_in_a_line(case, monkeypatch):
-    def fails(*_):
+    def fails(*_, **__):
         raise OSError(116, "Stale file handle", "/runs/x")
 
     monkeypatch.setattr(attempts, "read_result", fails)

@@ -1,6 +1,6 @@
 """Runs at the start of each Python below a person's own launch line: a Python that is a rank becomes slurmddp's worker.
 
-It must cost nothing in every other Python, and print nothing: it imports nothing that is not there. Any Python from 3.6 on.
+It must cost nothing in every other Python, and print nothing: it needs no more than what site has imported.
 """
 
 import os
