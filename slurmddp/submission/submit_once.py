@@ -200,8 +200,8 @@ class Handover:
             write_whole(self.run.submitted_script(job_id.number), self.script.text)
             write_whole(self.run.job_script, self.script.text)
             write_whole(self.run.spec, self.spec)
+            registry.remember(self.run.path.parent)
             append_record(self.run.submissions, submission)
         except OSError as error:
             return f"{error.filename or self.run.path}: {error.strerror}"
-        registry.remember(self.run.path.parent)
         return ""
