@@ -198,8 +198,6 @@ def test_a_killed_command_can_be_typed_again(name, make_scene):
     command.prepare(first)
     assert command.type(first, kill=0) == 0, first.said
     count = len(first.effects)
-    if record := os.environ.get("EFFECTS"):
-        Path(record, name).write_text("\n".join(first.effects))
     first.slurm("scancel", f"--name={first.name}")
     instants = range(1, count + 1) if ALL else sorted({1 + (count - 1) * part // (FEW - 1) for part in range(FEW)})
     with ThreadPoolExecutor(2) as pool:
