@@ -200,6 +200,8 @@ class RunDir(_Folder):
                 if why := explain_foreign(self.path.resolve()):
                     raise UsageError(f"the run's folder is not yours alone: {why}; or choose another --name")
                 self.logs.mkdir(exist_ok=True)
+                if not (self.path / ".gitignore").exists():  # the process was killed that made the folder
+                    write_whole(self.path / ".gitignore", b"*\n")
                 return None
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.mkdir(mode=0o700)

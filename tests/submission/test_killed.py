@@ -168,7 +168,7 @@ def play(command: Command, scene: Scene, instant: int) -> str:
             assert status == 0 or f"belongs to job {scene.queued()[0]}" in scene.said[-1], scene.said
             judge_submission(scene)
         command.judge(scene)
-        found = [*scene.run.path.rglob(".*"), *(scene.folder / "state").rglob(".*")]
+        found = [*scene.run.path.rglob(".*"), *scene.folder.with_suffix(".state").rglob(".*")]
         left = [path.name for path in found if path.name != ".gitignore"]
         assert not left, left
     except (AssertionError, ValueError, OSError, IndexError) as error:
@@ -186,7 +186,7 @@ def make_scene(tmp_path, slurm_env, small_environment):
         folder = tmp_path / f"{command}-{os.getpid()}-{number}"
         folder.mkdir()
         (folder / "train.py").write_text("print(1)\n")
-        environ = {**slurm_env, "XDG_STATE_HOME": str(folder / "state"), "OMP_NUM_THREADS": "1"}
+        environ = {**slurm_env, "XDG_STATE_HOME": str(folder.with_suffix(".state")), "OMP_NUM_THREADS": "1"}
         return Scene(folder, environ, small_environment / "bin/python")
 
     return make
