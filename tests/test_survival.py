@@ -250,7 +250,7 @@ CASES = {
     "kill-9": Case(((15, kill_rank),), repeats=1),
     "imports": Case(((0, preempt),)),
     "sharded": Case(((5, preempt), (5, kill_rank)), repeats=1, program=SHARDED),
-    "disk-full": Case(((15, fill_disk),), step_s=0.5),
+    "disk-full": Case(((15, fill_disk),), step_s=0.5, repeats=5),  # its last step may come while the disk is full
     "stopped-rank": Case(((15, stop_rank),), step_s=0.5),
     "stopped-supervisor": Case(((15, stop_supervisor),), step_s=0.5),
     "calm": Case(step_s=0.0),
