@@ -320,7 +320,7 @@ class Supervisor:
             values[variables.RENDEZVOUS_FILE] = f"file://{self.job.run.rendezvous_file(self.job.job_id, self.attempt)}"
         if self.ends_at is not None:
             values[variables.STOP_AT] = str(int(self.ends_at) - self.options.signal_lead)
-        own = {"MASTER_ADDR": self.job.head, "MASTER_PORT": str(port)}
+        own = {"MASTER_ADDR": self.options.head_address.replace("{host}", self.job.head), "MASTER_PORT": str(port)}
         own["OMP_NUM_THREADS"] = self.environ.get("OMP_NUM_THREADS") or str(
             attempts.count_threads(self.job, self.environ)
         )
