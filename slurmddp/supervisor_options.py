@@ -28,6 +28,8 @@ class Options(NamedTuple):
     """Seconds that the ranks must have before the stop signal; with less they would stop soon after their start."""
     port_range: str = "20000-29999"
     """First and last port of the range for the ranks' two ports."""
+    head_address: str = "{host}"
+    """MASTER_ADDR of the ranks; `{host}` stands for the first node."""
     rendezvous_file: bool = False
     """Rendezvous by a file in the attempt's folder."""
     reset: int | None = None

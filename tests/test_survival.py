@@ -10,6 +10,7 @@ import os
 import queue
 import random
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -169,6 +170,39 @@ def kill_other_node(training: Training) -> None:
     training.sandbox.kill(training.hosts()[1])
 
 
+def fill_disk(training: Training) -> None:
+    """Fill the disk of the run's folder, which only root could mount, for 30 s."""
+    assert training.run.path.is_mount()
+    hog = training.run.path / "hog"
+    ends_at = time.monotonic() + 30
+    while time.monotonic() < ends_at:
+        with suppress(OSError), hog.open("ab", buffering=0) as file:
+            while True:
+                file.write(b"x" * 1000)
+        time.sleep(0.5)
+    hog.unlink()
+
+
+def stop_processes(found: list[int]) -> None:
+    """Stop processes for 90 s, as a node does whose disk or memory answers no more."""
+    for number in (signal.SIGSTOP, signal.SIGCONT):
+        for pid in found:
+            os.kill(pid, number)
+        time.sleep(90 * (number is signal.SIGSTOP))
+
+
+def stop_rank(training: Training) -> None:
+    steps = str(training.run.path / f"steps.{training.ranks - 1}")
+    (rank,) = (pid for pid in processes_of(training.run) if steps in open_files(pid))
+    stop_processes([rank])
+
+
+def stop_supervisor(training: Training) -> None:
+    command = b"-m\0slurmddp.batch\0"
+    (supervisor,) = (pid for pid in processes_of(training.run) if command in Path(f"/proc/{pid}/cmdline").read_bytes())
+    stop_processes([supervisor])
+
+
 def wait_for_limit(training: Training) -> None:
     training.until(lambda: training.events("requeue"))
 
@@ -216,6 +250,9 @@ CASES = {
     "kill-9": Case(((15, kill_rank),), repeats=1),
     "imports": Case(((0, preempt),)),
     "sharded": Case(((5, preempt), (5, kill_rank)), repeats=1, program=SHARDED),
+    "disk-full": Case(((15, fill_disk),), step_s=0.5, repeats=5),  # its last step may come while the disk is full
+    "stopped-rank": Case(((15, stop_rank),), step_s=0.5),
+    "stopped-supervisor": Case(((15, stop_supervisor),), step_s=0.5),
     "calm": Case(step_s=0.0),
     "sharded-calm": Case(step_s=0.0, program=SHARDED),
 }
@@ -323,7 +360,7 @@ def _keys() -> list[tuple[str, int]]:
     if not ALL:
         return list(dict.fromkeys([*TELLING, *((calm_of(name), ranks) for name, ranks in TELLING)]))
     names = ["zombie", *(f"chaos-{seed}" for seed in range(CHAOTIC)), *CASES, "cancelled"]
-    return [(name, ranks) for name in names for ranks in RANKS]
+    return [(name, ranks) for name in names for ranks in RANKS if name != "disk-full" or os.getuid() == 0]
 
 
 KEYS = _keys()
@@ -334,9 +371,22 @@ def keys(*starts: str) -> list[tuple[str, int]]:
 
 
 @pytest.fixture(scope="module")
-def own_sandbox(slurm_programs):
+def root(tmp_path_factory):
+    """Return the folder of all trainings, with a small disk for each of `disk-full`."""
+    root = tmp_path_factory.mktemp("survival")
+    disks = [root / "jobs" / f"disk-full-{ranks}" for _, ranks in keys("disk-full")]
+    for disk in disks:
+        disk.mkdir(parents=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m,mode=700", "tmpfs", disk], check=True)
+    yield root
+    for disk in disks:
+        subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+@pytest.fixture(scope="module")
+def own_sandbox(slurm_programs, root):
     """Return a cluster whose nodes may be killed, and whose grace times are long enough for a machine that is busy."""
-    del slurm_programs
+    del slurm_programs, root  # what is mounted later, the nodes do not see
     name, nodes = f"survival-{os.getpid()}", GROUPS * SPARE
     plan = slurm_sandbox.Plan(name=name, nodes=nodes, kill_wait_s=KILL_WAIT_S, slurmd_timeout_s=20)
     running = slurm_sandbox.up(plan, die_with_parent=True)
@@ -349,9 +399,8 @@ def own_sandbox(slurm_programs):
 
 
 @pytest.fixture(scope="module")
-def fleet(request, own_sandbox, tmp_path_factory):
+def fleet(request, own_sandbox, root):
     """Run the cases that the chosen tests want, as many side by side as there are groups of nodes."""
-    root = tmp_path_factory.mktemp("survival")
     names = own_sandbox.plan.node_names
     groups: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
     for index in range(GROUPS):
@@ -460,6 +509,10 @@ def test_a_zombie_writes_nothing(fleet: Fleet, name, ranks):
     later = next(event for event in training.events("start") if event["attempt"] == "1.0")
     written = [event for event in training.events("checkpoint") if event["attempt"] == "0.0"]
     assert all(event["time"] < later["time"] for event in written)
+
+
+def open_files(pid: int) -> set[str]:
+    return {str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()}
 
 
 def processes_of(run: RunDir) -> list[int]:

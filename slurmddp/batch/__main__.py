@@ -46,7 +46,8 @@ def main(words: list[str]) -> int:
         write_line(reason)
         if variables.RUN_DIR in os.environ and variables.JOB_ID in os.environ:
             record = RunDir(Path(os.environ[variables.RUN_DIR])).batch_record(os.environ[variables.JOB_ID])
-            write_whole(record, f"{FAILED} {reason}\n".encode())
+            with suppress(OSError):  # the batch log has it, too
+                write_whole(record, f"{FAILED} {reason}\n".encode())
         return FAILED
     try:
         given = supervisor_options.parse(words)

@@ -12,7 +12,7 @@ from slurmddp import variables
 from slurmddp.batch.policy import Result
 from slurmddp.exit_codes import DONE, FAILED, RETRYABLE
 from slurmddp.runs.checkpoints import newest_program_checkpoint
-from slurmddp.runs.exit_records import decisive_record, read_records
+from slurmddp.runs.exit_records import decisive_record, read_record, read_records
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import submissions
 from slurmddp.slurm.hostlist import format_ranges
@@ -148,6 +148,8 @@ def read_result(job: Job, attempt: str, launcher_status: int, *, own_launch: boo
     Without a record, the launcher's status counts; 0 counts only when rank 0 has begun. The status of an `own_launch`
     is judged as Slurm does: 0 is done, and what is less than 128 has failed for good.
     """
+    if failed := read_record(job.run.before_ranks_record(job.job_id, attempt), of_rank=False):
+        return Result(failed.status, failed.text)
     records = read_records(job.run.attempt(job.job_id, attempt))
     record = decisive_record(records)
     if record and not record.failed:

@@ -32,10 +32,13 @@ from slurmddp.runs.submissions import record_direct_submission, submissions
 from slurmddp.slurm.client import RefusedError, spread
 from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.supervisor_options import Options
+from slurmddp.text import count
 
 ASK_AGAIN_S: Final = 10.0
 LONGEST_PAUSE_S: Final = 60.0
 """A controller that does not answer is asked less and less often, by each of many jobs at another moment."""
+RECORDED_S: Final = 300.0
+"""A submission that holds the run has recorded its job within this time, or was killed."""
 HOLDER_ENDS_S: Final = 5.0
 DISK_S: Final = 60.0
 DISK_TRIES: Final = 10
@@ -48,6 +51,7 @@ class Clock(Protocol):
     """The module `time`, or a fake in tests."""
 
     def time(self) -> float: ...  # noqa: D102
+    def monotonic(self) -> float: ...  # noqa: D102
     def sleep(self, seconds: float, /) -> None: ...  # noqa: D102
 
 
@@ -128,12 +132,13 @@ class Supervisor:
         return policy.decide_first(job, lead_s=self.options.signal_lead, margin_s=self.options.signal_margin)
 
     def _record_submission(self, job: JobInfo) -> None:
-        """Record a job that `slurmddp submit` has not recorded: its script was given to sbatch by the user."""
+        """Record a job that `slurmddp submit` has not: it was killed, or the script was given to sbatch by the user."""
         run = self.job.run.sweep or self.job.run
         number = JobRef.parse(self.job.job_id).array_id
-        if run.claim.exists() or any(record["job"] == number for record in submissions(run)):
-            return
         submitted = job.submitted or datetime.fromtimestamp(self.started_at, UTC)
+        is_new = not self.job.restarts and self.started_at - submitted.timestamp() < RECORDED_S
+        if (is_new and run.claim.exists()) or any(record["job"] == number for record in submissions(run)):
+            return
         when = submitted.astimezone(UTC).isoformat(timespec="seconds")
         record_direct_submission(run, number, time=when, sha256=self.slurm.script_digest(number))
 
@@ -150,10 +155,10 @@ class Supervisor:
     def _start(self) -> Action:
         """Make one attempt; return the next action."""
         self.attempt = f"{self.job.restarts}.{self.number}"
-        began = self.clock.time()
+        began = self.clock.monotonic()
         if failure := self._retry_while_disk_full(self._prepare):
             return self._end_resumable(failure)
-        waited = self.clock.time() - began >= HOLDER_ENDS_S and not self.options.single_attempt
+        waited = self.clock.monotonic() - began >= HOLDER_ENDS_S and not self.options.single_attempt
         if waited and (requeue := policy.check_before_start(self._query_job(), lead_s=self.options.signal_lead)):
             return requeue
         return self._decide_after(self._run_attempt())
@@ -241,7 +246,8 @@ class Supervisor:
             except OSError as error:
                 failure = f"{self.job.run.path} cannot be written to: {error.strerror}"
                 if tries < DISK_TRIES:
-                    self.say(f"{failure}; trying again in {DISK_S:.0f} s")
+                    left = count(DISK_TRIES - tries, "time")
+                    self.say(f"{failure}; trying again in {DISK_S:.0f} s, {left} at most")
                     self.clock.sleep(DISK_S)
             else:
                 return ""
@@ -324,7 +330,7 @@ class Supervisor:
             values[variables.STOP_AT] = str(int(self.ends_at) - self.options.signal_lead)
         if self.options.own_launch:  # the script chooses these by itself
             return {**self.environ, **values}
-        own = {"MASTER_ADDR": self.job.head, "MASTER_PORT": str(port)}
+        own = {"MASTER_ADDR": self.options.head_address.replace("{host}", self.job.head), "MASTER_PORT": str(port)}
         own["OMP_NUM_THREADS"] = self.environ.get("OMP_NUM_THREADS") or str(
             attempts.count_threads(self.job, self.environ)
         )

@@ -24,9 +24,9 @@ _LAUNCHERS: Final = {
     "deepspeed": "; it gets LOCAL_RANK as a variable, and no --local_rank",
     "composer": "",
     "srun": "",
-    "mpirun": "",
 }
 """Programs that start ranks, each with what else the user must know."""
+_OF_MPI: Final = ("mpirun", "mpiexec")
 _LAUNCHER_MODULES: Final = {
     "torch.distributed.run": _TORCHRUN,
     _LAUNCH: _LAUNCH,
@@ -165,7 +165,7 @@ def _parse_program(words: tuple[str, ...]) -> Command:
 def _parse_launcher(line: _LauncherLine) -> Command:
     """Return the command behind a launcher, and what the launcher's options ask for."""
     shape = _shape(line.numbers)
-    if shape is None or not line.program or (line.others and line.name != _ACCELERATE):
+    if shape is None or not line.program or line.name in _OF_MPI or (line.others and line.name != _ACCELERATE):
         raise _refused_launcher(line)
     is_asked = line.numbers or line.left_out or line.name not in (_TORCHRUN, _ACCELERATE, _LAUNCH)
     launch = Launch(line.name, *shape, tuple(name for name in line.left_out if name != _USE_ENV)) if is_asked else None
@@ -191,7 +191,7 @@ def _read_launcher(name: str, rest: tuple[str, ...]) -> _LauncherLine:
         program = _without_dashes(program)
     if found := re.search(r"--nnodes[= ]\d+:\d+", " ".join(options)):
         raise UsageError(f"COMMAND: {found[0]} is a range, and slurmddp is not elastic; give --nodes N instead")
-    if name in ("srun", "mpirun") and options and re.fullmatch(_RUNNERS, options[-1]):
+    if name in ("srun", *_OF_MPI) and options and re.fullmatch(_RUNNERS, options[-1]):
         options.pop()
     numbers: dict[Meaning, str] = {}
     left_out: list[str] = []
@@ -235,15 +235,26 @@ def _whole(numbers: Mapping[Meaning, str]) -> dict[Meaning, int]:
 
 def _refused_launcher(line: _LauncherLine) -> UsageError:
     """Return the error for a launcher, with the words to type instead."""
+    if line.name in _OF_MPI:
+        return UsageError(
+            f"COMMAND: {line.name} makes MPI's world, and slurmddp starts the ranks by srun; type the program without "
+            f"{line.name}, with --srun mpi=pmi2 (Open MPI: mpi=pmix) if it uses MPI, as in: "
+            f"{shlex.join(('--srun', 'mpi=pmi2', *_numbers(line), *(line.program or _EXAMPLE)))}; or keep your line: "
+            "put it into a batch script and type: slurmddp submit train.sbatch"
+        )
+    return UsageError(
+        f"COMMAND: {line.name} starts ranks, and so does slurmddp; type the program alone, with slurmddp's own "
+        f"options: {shlex.join((*_numbers(line), *(line.program or _EXAMPLE)))}{_LAUNCHERS[line.name]}"
+    )
+
+
+def _numbers(line: _LauncherLine) -> list[str]:
+    """Return our options for the numbers of nodes and ranks behind a launcher."""
     given = _whole(line.numbers)
     nodes, each = given.get("nodes"), given.get("ranks_per_node")
     each = given["ranks"] // max(nodes or 1, 1) if "ranks" in given else each
     numbers = (("--nodes", nodes), ("--ntasks-per-node", each))
-    options = [word for option, number in numbers if number is not None for word in (option, str(number))]
-    return UsageError(
-        f"COMMAND: {line.name} starts ranks, and so does slurmddp; type the program alone, with slurmddp's own "
-        f"options: {shlex.join((*options, *(line.program or _EXAMPLE)))}{_LAUNCHERS[line.name]}"
-    )
+    return [word for option, number in numbers if number is not None for word in (option, str(number))]
 
 
 def _split_launcher(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
@@ -255,7 +266,7 @@ def _split_launcher(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     name = PurePath(words[0]).name if words else ""
     if name == _ACCELERATE:
         return (name, words[2:]) if words[1:2] == ("launch",) else ("", words)
-    return (name, words[1:]) if name in _LAUNCHERS and len(words) > 1 else ("", words)
+    return (name, words[1:]) if name in (*_LAUNCHERS, *_OF_MPI) and len(words) > 1 else ("", words)
 
 
 def _python_of(typed: tuple[str, ...]) -> str | None:

@@ -1,4 +1,4 @@
-"""Options of sbatch and of other launchers that are not options here, and what to type instead. Values; no I/O."""
+"""Options of sbatch, srun and other launchers that are not options here, and what to type instead. Values; no I/O."""
 
 from collections.abc import Container
 from typing import Final, Literal, NamedTuple
@@ -72,6 +72,37 @@ _HYPHENATED: Final = (
 )
 """Options of sbatch whose hyphen is easily left out."""
 
+_TASKS: Final = "the script starts the ranks of the whole job; use --nodes and --ntasks-per-node"
+_RANK_OUTPUT: Final = "the output of each rank is a file of its own in the run's folder; `slurmddp logs` shows it"
+_EACH_GPU: Final = (
+    'with one GPU bound, a rank whose local rank is not 0 ends with "invalid device ordinal"; with none bound (none), '
+    "two jobs on a node take the same GPUs; leave it out, a rank sees all GPUs of its node"
+)
+_SRUN_ENTRIES: Final = (
+    (
+        "kill-on-bad-exit",
+        "the script sets it to 1: a rank that fails ends the others, which would wait for it for ever",
+    ),
+    ("wait", "the script sets it to 0: rank 0 may still save when the others have ended"),
+    ("export", "the script sets it to ALL, which the ranks need; use --env"),
+    ("cpus-per-task", "use slurmddp's own --cpus-per-task"),
+    ("open-mode output error", _RANK_OUTPUT),
+    ("input", "the ranks read nothing from standard input; give COMMAND a file"),
+    ("ntasks ntasks-per-node tasks-per-node ntasks-per-gpu nodes nodefile nodelist exclude relative", _TASKS),
+    ("label", "`slurmddp logs` shows the rank of each line, and reads lines without a label"),
+    ("multi-prog", "all ranks run COMMAND, which finds its rank in RANK"),
+    ("jobid", "the ranks run in the job of the script"),
+    ("het-group", "the ranks are tasks of one step in one kind of nodes, not of a heterogeneous job"),
+    ("gpu-bind gpus-per-task", _EACH_GPU),
+    (
+        "container container-image container-mounts container-workdir container-env",
+        "use --container, --container-mount",
+    ),
+)
+_OWNED_BY_SCRIPT: Final = {name: reason for names, reason in _SRUN_ENTRIES for name in names.split()}
+"""Options of srun that the script sets itself, or that its ranks cannot have."""
+_NUMBERED: Final = "the ranks are numbered node by node (block); leave it out, and choose the nodes by --nodelist"
+
 
 def key_of(option: str) -> str:
     """Return the key in FOREIGN of an option as it was typed; torchrun and accelerate also take `_` for a hyphen."""
@@ -94,4 +125,18 @@ def refuse_sbatch(key: str, value: str) -> str:
             return f"sbatch has no --{key}; did you mean {name}?"
     if key == "gres" and "gpu" in value:
         return FOREIGN[key].advice
+    if _is_not_by_node(key, value):
+        return _NUMBERED
     return next((found.advice for name, found in FOREIGN.items() if found.of_sbatch and name.startswith(key)), "")
+
+
+def refuse_srun(key: str, value: str) -> str:
+    """Return why `--srun` cannot have an option, or an abbreviation of it; empty if it can."""
+    if _is_not_by_node(key, value):
+        return _NUMBERED
+    return next((reason for name, reason in _OWNED_BY_SCRIPT.items() if name.startswith(key)), "")
+
+
+def _is_not_by_node(key: str, value: str) -> bool:
+    """Return whether an option spreads neighbouring ranks over the nodes: arbitrary, cyclic, plane."""
+    return len(key) > 1 and "distribution".startswith(key) and value.lower().startswith(("a", "c", "pl"))

@@ -14,7 +14,7 @@ from slurmddp import variables
 from slurmddp.config.batch_script import BatchScript
 from slurmddp.config.command import NO_PYTHON, Command, parse, replace_arguments
 from slurmddp.config.container import Runtime, check_mount, runtime_of
-from slurmddp.config.foreign_options import refuse_sbatch
+from slurmddp.config.foreign_options import refuse_sbatch, refuse_srun
 from slurmddp.config.option_types import Count, Field, Option, Tasks, fields_of
 from slurmddp.config.worker_options import WorkerOptions, arguments
 from slurmddp.errors import UsageError
@@ -61,6 +61,12 @@ _PORTS = f"FIRST-LAST with {_FIRST_PORT} <= FIRST < LAST <= {_LAST_PORT}"
 PortRange = Annotated[
     str, msgspec.Meta(pattern=r"^[0-9]{1,5}-[0-9]{1,5}\Z", description=f"{_PORTS}, as in 20000-29999")
 ]
+HeadAddress = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[A-Za-z0-9.-]*\{host\}[A-Za-z0-9.-]*\Z", description="a host name with {host} in it, as in {host}.ib"
+    ),
+]
 Lead = Annotated[int, msgspec.Meta(ge=1, le=65535, description="whole seconds, 1 to 65535")]
 Limit = Annotated[int, msgspec.Meta(ge=0, description="a whole number, 0 or more")]
 
@@ -69,9 +75,9 @@ NAME_RULE: Final = (
 )
 NAME: Final = r"(?![0-9]+(_[0-9]+)?\Z)[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
-_SBATCH_KEY = r"[a-z][a-z0-9-]+"
+_LONG_OPTION = r"[a-z][a-z0-9-]+"
 
-_NOT_OF_SBATCH = ("sbatch", "env", "profile")
+_NOT_OF_SBATCH = ("sbatch", "env", "profile", "wrap")
 """Our options that sbatch does not have, or that mean something else to it."""
 
 _BASH_VARIABLES = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "IFS", "PPID", "SHELLOPTS", "UID"})
@@ -80,6 +86,10 @@ _LONGEST_TIME_S = 2**31 - 1
 
 SETUP: Final = ("module", "conda", "venv", "setup_file", "setup")
 """The fields that set up the ranks' environment, in the order of those whose order is not known."""
+
+_IGNORE_SIGNALS: Final = ("sh", "-c", 'trap "" TERM USR1 USR2; exec "$@"', "sh")
+"""A shell that runs the rank's Python as its child would die of a stop signal; Python sets handlers of its own."""
+
 CHECKPOINT_WORD: Final = "{checkpoint}"
 """Stands in --resume-args for the newest checkpoint."""
 
@@ -200,6 +210,18 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         Count | None,
         Option("Line of the statement that starts the ranks, in a batch script of your own.", metavar="N"),
     ] = None
+    srun: Annotated[
+        Texts, Option("Another option of srun for the ranks, by its long name, as in mpi=pmi2.", metavar="KEY[=VALUE]")
+    ] = ()
+    wrap: Annotated[
+        Text, Option("Words before the Python of each rank, as in 'numactl --interleave=all'.", metavar="WORDS")
+    ] = None
+    before_ranks: Annotated[
+        Texts, Option("A shell line to run once on each node, before each start of the ranks.", metavar="LINE")
+    ] = ()
+    after_ranks: Annotated[
+        Texts, Option("A shell line to run once on each node, after each end of the ranks.", metavar="LINE")
+    ] = ()
     no_python: Annotated[bool, Option("COMMAND is an executable, not a Python script.")] = False
     rendezvous: Annotated[
         Literal["tcp", "file"],
@@ -208,6 +230,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     port_range: Annotated[PortRange, Option("Range for the ranks' two ports.", metavar="FIRST-LAST")] = (
         DEFAULTS.port_range
     )
+    head_address: Annotated[
+        HeadAddress,
+        Option("Name by which the ranks reach the first node, {host}; as in {host}.ib.cluster.", metavar="TEXT"),
+    ] = DEFAULTS.head_address
     interface: Annotated[
         Text, Option("Network interface of NCCL and gloo, as in ib0 [default: their own choice].", metavar="NAME")
     ] = None
@@ -283,12 +309,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(f"job name {quote_value(self.job_name)} is not allowed: {NAME_RULE}; choose with --name")
         for field in JOB_FIELDS.values():
             _check_text(field, getattr(self, field.name))
-        for item in self.sbatch:
-            _check_sbatch(item)
-        for line in self.setup:
-            check_line_end(line, f"--setup: {quote_value(line)}")
-        for item in self.env:
-            _check_variable(item)
+        self._check_lists()
         for key, hosts in (("nodelist", self.nodelist), ("exclude", self.exclude)):
             if hosts and "/" not in hosts:  # else it is a file with the list
                 expand(",".join(re.split(r"[\s,]+", hosts.strip(", "))), option=f"--{key}")
@@ -298,6 +319,18 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         self._check_launch()
         self._check_resume()
         self._check_environment()
+
+    def _check_lists(self) -> None:
+        """Check each item of the options that may be given several times."""
+        for item in self.sbatch:
+            _check_sbatch(item)
+        for item in self.srun:
+            _check_srun(item)
+        for key in ("setup", "before-ranks", "after-ranks"):
+            for line in getattr(self, JOB_FIELDS[key].name):
+                check_line_end(line, f"--{key}: {quote_value(line)}")
+        for item in self.env:
+            _check_variable(item)
 
     def _check_time(self) -> None:
         """Check the time limit, and that the stop signal comes within it."""
@@ -322,6 +355,13 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
                 f"--strategy dp is one process with all GPUs of a node, not {self.world_size}; "
                 "leave out --nodes and --ntasks-per-node, or give --strategy ddp"
             )
+        self._check_wrap()
+        mpi = next((item for item in self.srun if re.match("-*mpi=(?!none)", item)), None)
+        if mpi and self.launcher in ("fork", "torchrun"):
+            raise UsageError(
+                f"--srun {mpi} with --launcher {self.launcher}, which is one task of MPI on each node, not one for "
+                "each rank; give --launcher srun"
+            )
         if self.launcher != "manual":
             return
         if self.rendezvous == "file":
@@ -329,9 +369,23 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
                 "--rendezvous file with --launcher manual: nothing makes a new file for each attempt; leave it out"
             )
         self._check_absent(
-            ("reset", "template", "snapshot", "resume-args", "stage-env"),
+            ("reset", "template", "snapshot", "resume-args", "stage-env", "srun", "before-ranks", "after-ranks"),
             "--launcher manual, which makes no batch script; leave it out",
         )
+
+    def _check_wrap(self) -> None:
+        if self.wrap is None:
+            return
+        _split_words("wrap", self.wrap)
+        if not self.command:
+            raise UsageError(
+                "--wrap: COMMAND is missing, and --wrap has words before the Python of each rank, as in: --wrap "
+                f"'numactl --interleave=all' train.py; for sbatch's --wrap, type without --wrap: {self.wrap}"
+            )
+        if self.launcher == "fork":
+            raise UsageError(
+                "--wrap with --launcher fork, whose ranks are forked from one Python; give --launcher srun"
+            )
 
     def _check_absent(self, keys: tuple[str, ...], reason: str) -> None:
         """Raise UsageError for options that the one at the beginning of the reason excludes."""
@@ -344,10 +398,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             return
         if not self.command:
             raise UsageError("--resume-args without COMMAND: the bundled worker resumes by itself; leave it out")
-        try:
-            shlex.split(self.resume_args)
-        except ValueError as error:
-            raise UsageError(f"--resume-args: {quote_value(self.resume_args)}: {error}") from error
+        _split_words("resume-args", self.resume_args)
         if other := re.search(r"(?<![{$]){(?!checkpoint}|SLURM_)[A-Za-z_]\w*}", self.resume_args):
             raise UsageError(f"--resume-args: {other[0]} is not known; {CHECKPOINT_WORD} is")
         if CHECKPOINT_WORD in self.resume_args and not self.checkpoints:
@@ -399,8 +450,18 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def program_of_torchrun(self) -> tuple[str, ...]:
-        """The same words for torchrun, which expands `$` (torch.distributed.elastic.utils.macros)."""
-        return tuple(word.replace("$", "$$") for word in self.program)
+        """The same words for torchrun."""
+        return for_torchrun(self.program)
+
+    @property
+    def srun_words(self) -> tuple[str, ...]:
+        """The further options of srun, as its command line has them."""
+        return tuple(f"--{item.lstrip('-')}" for item in self.srun)
+
+    @property
+    def wrap_words(self) -> tuple[str, ...]:
+        """The words before the Python of each rank; with them, those that protect a wrapper from the stop signals."""
+        return (*_IGNORE_SIGNALS, *_split_words("wrap", self.wrap)) if self.wrap else ()
 
     @property
     def is_one_process(self) -> bool:
@@ -510,7 +571,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         options += [("open-mode", "append"), ("requeue" if self.requeue else "no-requeue", None)]
         options += [("signal", f"USR2@{self.lead_s}")]
         for item in self.sbatch:
-            key, equals, value = item.partition("=")
+            key, equals, value = item.lstrip("-").partition("=")
             options.append((key, value if equals else None))
         return tuple(options)
 
@@ -526,31 +587,56 @@ ALIASES: Final = {field.option.also: key for key, field in JOB_FIELDS.items() if
 """The key of an option, by its second name."""
 
 
+def for_torchrun(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return words of a command for torchrun, which expands `$` (torch.distributed.elastic.utils.macros)."""
+    return tuple(word.replace("$", "$$") for word in words)
+
+
 def _check_text(field: Field, value: Any) -> None:
     for text in value if isinstance(value, tuple) else (value,):
         if not isinstance(text, str):
             continue
         if not text:
             raise UsageError(f"--{field.key}: an empty text is not allowed; leave the option out")
-        allowed = "" if field.key in (*_PLAIN_HEADER, "sbatch") else "\t"
+        allowed = "" if field.key in (*_PLAIN_HEADER, "sbatch", "srun") else "\t"
         if field.key != "env" and not all(char.isprintable() or char in allowed for char in text):
             given = f"--{field.key}: {quote_value(text)}"
             raise UsageError(f"{given} has an unprintable character; leave that character out")
 
 
+def _split_words(key: str, text: str) -> tuple[str, ...]:
+    """Split the text of an option as a shell would. Raises UsageError for a quote that is not closed."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise UsageError(f"--{key}: {quote_value(text)}: {error}") from error
+
+
 def _check_sbatch(item: str) -> None:
-    key, equals, value = item.partition("=")
-    if not re.fullmatch(_SBATCH_KEY, key):
-        raise UsageError(
-            f"--sbatch: {quote_value(item)} is not KEY or KEY=VALUE with sbatch's long name, as in exclusive"
-        )
-    if equals and not value:
-        raise UsageError(f"--sbatch: {quote_value(item)} has an empty value; write {key} alone, or a value")
+    key, value = _split_option("sbatch", item.lstrip("-"))
     own = next((name for name in JOB_FIELDS if name.startswith(key) and name not in _NOT_OF_SBATCH), None)
     if own:
         raise UsageError(f"--sbatch: {quote_value(item)}: slurmddp has an option for this, --{own}")
     if hint := refuse_sbatch(key, value):
         raise UsageError(f"--sbatch: {quote_value(item)}: {hint}")
+
+
+def _check_srun(item: str) -> None:
+    if hint := refuse_srun(*_split_option("srun", item.lstrip("-"))):
+        raise UsageError(f"--srun: {quote_value(item)}: {hint}")
+
+
+def _split_option(program: str, item: str) -> tuple[str, str]:
+    """Return key and value of an option of Slurm's program. Raises UsageError for one that is no long option."""
+    key, equals, value = item.partition("=")
+    if not re.fullmatch(_LONG_OPTION, key):
+        example = {"sbatch": "exclusive", "srun": "mpi=pmi2"}[program]
+        raise UsageError(
+            f"--{program}: {quote_value(item)} is not KEY or KEY=VALUE with {program}'s long name, as in {example}"
+        )
+    if equals and not value:
+        raise UsageError(f"--{program}: {quote_value(item)} has an empty value; write {key} alone, or a value")
+    return key, value
 
 
 def check_line_end(lines: str, given: str) -> None:

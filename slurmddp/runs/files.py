@@ -78,7 +78,8 @@ def append_record(path: Path, record: Mapping[str, Any]) -> None:
     descriptor = _open_descriptor(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         with errors_name(path):
-            os.write(descriptor, line)
+            if os.write(descriptor, line) < len(line):  # the disk became full within the line
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:
         os.close(descriptor)
 

@@ -122,12 +122,11 @@ class History(_Events):
 
     @cached_property
     def attempts(self) -> tuple[AttemptEvents, ...]:
-        """The starts of its ranks, by the time of their first event."""
+        """The starts of its ranks, in the order of their first events in the file: a clock may be set back."""
         found: dict[tuple[str, str], list[Event]] = {}
         for event in filter(attrgetter("attempt"), self.events):  # the cancellation of a job before its start has none
             found.setdefault((event.job, event.attempt), []).append(event)
-        made = [AttemptEvents(tuple(events), job, name) for (job, name), events in found.items()]
-        return tuple(sorted(made, key=lambda attempt: attempt.began))
+        return tuple(AttemptEvents(tuple(events), job, name) for (job, name), events in found.items())
 
     def of_job(self, job_id: str) -> "History":
         """Return the events of one job of the run."""

@@ -134,6 +134,10 @@ class RunDir(_Folder):
         """How that rank ended: one line with status, rank, host and reason."""
         return self.attempt(job_id, attempt) / f"{rank}.end"
 
+    def before_ranks_record(self, job_id: str, attempt: str) -> Path:
+        """How a line of --before-ranks failed on a node: one line, its status and the reason."""
+        return self.attempt(job_id, attempt) / "before-ranks.end"
+
     def rank_begin(self, job_id: str, attempt: str, rank: int) -> Path:
         """Written by rank 0 after the rendezvous of all ranks."""
         return self.attempt(job_id, attempt) / f"{rank}.begin"
@@ -200,6 +204,8 @@ class RunDir(_Folder):
                 if why := explain_foreign(self.path.resolve()):
                     raise UsageError(f"the run's folder is not yours alone: {why}; or choose another --name")
                 self.logs.mkdir(exist_ok=True)
+                if not (self.path / ".gitignore").exists():  # the process was killed that made the folder
+                    write_whole(self.path / ".gitignore", b"*\n")
                 return None
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.mkdir(mode=0o700)

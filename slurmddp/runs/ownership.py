@@ -107,24 +107,32 @@ def ownership_of(path: Path, environ: Mapping[str, str]) -> Ownership | None:
     return Ownership(path, line) if line else None
 
 
+def is_gone(host: str, pid: str) -> bool:
+    """Return whether a process of this machine has ended; of another machine that is not known."""
+    return host == os.uname().nodename and pid.isdecimal() and not Path("/proc", pid).exists()
+
+
 @contextmanager
-def hold_submission(run: RunDir) -> Iterator[None]:
+def hold_submission(run: RunDir) -> Iterator[float | None]:
     """Hold the run while a job is submitted for it, against a second submission at the same time.
 
-    Raises UsageError when another process, here or on another machine, holds it.
+    Yields when a submission began that held the run and was killed, in seconds since 1970; None without one. Raises
+    UsageError when another process, here or on another machine, holds it.
     """
+    killed = None
+    with suppress(FileNotFoundError):
+        killed = run.claim.stat().st_mtime
 
     def describe_holder(line: str) -> str:
         host, _, pid = line.partition(" ")
-        is_gone = host == os.uname().nodename and pid.isdecimal() and not Path(f"/proc/{pid}").exists()
-        return "" if is_gone else f"run {run.path.name} is being submitted by process {pid} on {host}"
+        return "" if is_gone(host, pid) else f"run {run.path.name} is being submitted by process {pid} on {host}"
 
     try:
         take_file(run.claim, f"{os.uname().nodename} {os.getpid()}", describe_holder)
     except HeldError as error:
         raise UsageError(f"{error}; wait for it, or remove {run.claim} if that process is gone") from error
     try:
-        yield
+        yield killed
     finally:
         run.claim.unlink(missing_ok=True)
 

@@ -36,8 +36,7 @@ class Session(Rank):
     def print(self, *words: object) -> None:
         """Print on rank 0 alone; a full disk does not raise."""
         if self.is_main:
-            with contextlib.suppress(OSError):
-                print_line(" ".join(map(str, words)))
+            print_line(" ".join(map(str, words)))
 
 
 def current() -> Session:

@@ -8,10 +8,10 @@ import io
 import json
 import os
 import re
+import shutil
 import stat
 import subprocess
 import tarfile
-import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -24,11 +24,14 @@ from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import UsageError
 from slurmddp.runs.files import write_whole
 from slurmddp.runs.layout import environment_archive
+from slurmddp.runs.ownership import is_gone
 from slurmddp.script.quoting import shell
 from slurmddp.script.setup_lines import activation_lines, python_of
 from slurmddp.text import quote_value
 from slurmddp.trust import explain_distrust, explain_foreign
 
+_PART: Final = ".packing-"
+"""Begins the name of the folder in which an archive is written; the process and its machine end it."""
 _SYSTEM: Final = ("/", "/usr", "/usr/local")
 """Prefixes of a Python that each node has on its own disk."""
 _DIGITS: Final = 16
@@ -117,20 +120,30 @@ def pack_environment(environment: Environment, runs_dir: str) -> Path | None:
         archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if why := explain_distrust(archive.parent) or explain_foreign(archive.parent):
             raise UsageError(f"--stage-env: the archive would not be yours alone: {why}; or choose --runs-dir")
+        _remove_leftovers(archive.parent)
         if archive.exists():
             return None
-        write_whole(archive.parent / ".gitignore", b"*\n")
-        with tempfile.NamedTemporaryFile(dir=archive.parent, prefix=f".{archive.name}.", delete=False) as file:
-            try:
-                checksum = _write(environment, file)
-                write_whole(archive.with_suffix(".crc32"), f"{checksum}\n".encode())
-                Path(file.name).replace(archive)
-            except BaseException:
-                Path(file.name).unlink()
-                raise
+        part = archive.parent / f"{_PART}{os.getpid()}@{os.uname().nodename}"
+        part.mkdir(exist_ok=True)
+        try:
+            checksum = _write(environment, part / archive.name)
+            write_whole(part / ".gitignore", b"*\n")
+            write_whole(part / f"{environment.key}.crc32", f"{checksum}\n".encode())
+            for name in (".gitignore", f"{environment.key}.crc32", archive.name):
+                (part / name).replace(archive.parent / name)
+        finally:
+            shutil.rmtree(part)
     except OSError as error:
         raise UsageError(f"--stage-env: {error.filename or archive}: {error.strerror}") from error
     return archive
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what processes of this machine left that were killed while they packed."""
+    for part in folder.glob(f"{_PART}*"):
+        pid, _, host = part.name.removeprefix(_PART).partition("@")
+        if is_gone(host, pid):
+            shutil.rmtree(part, ignore_errors=True)
 
 
 class _Summed:
@@ -145,10 +158,18 @@ class _Summed:
         return self._file.write(content)
 
 
-def _write(environment: Environment, file: IO[bytes]) -> int:
+def _write(environment: Environment, archive: Path) -> int:
     """Write the archive, and return its checksum; what a node needs to move the environment is its first file."""
-    summed = _Summed(file)
     note = json.dumps({"prefix": str(environment.prefix), "home": environment.home}).encode()
+    with archive.open("wb") as file:
+        summed = _Summed(file)
+        _write_members(environment, note, summed)
+        file.flush()
+        os.fsync(file.fileno())
+    return summed.checksum
+
+
+def _write_members(environment: Environment, note: bytes, summed: _Summed) -> None:
     with tarfile.open(fileobj=summed, mode="w|", format=tarfile.PAX_FORMAT) as tar:  # type: ignore[call-overload] # it needs only write()
         member = tarfile.TarInfo("staged.json")
         member.size = len(note)
@@ -160,9 +181,6 @@ def _write(environment: Environment, file: IO[bytes]) -> int:
             member.mode |= stat.S_IRWXU if member.isdir() else stat.S_IRUSR | stat.S_IWUSR  # the copy can be removed
             with path.open("rb") if member.isreg() else nullcontext() as content:
                 tar.addfile(member, content)
-    file.flush()
-    os.fsync(file.fileno())
-    return summed.checksum
 
 
 def _ask_python(spec: JobSpec) -> tuple[str, str]:

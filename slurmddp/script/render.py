@@ -22,7 +22,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from slurmddp import variables
 from slurmddp.config import container
 from slurmddp.config.job_files import read_named_text
-from slurmddp.config.job_spec import CHECKPOINT_WORD, NODE_TMPDIR, JobSpec
+from slurmddp.config.job_spec import CHECKPOINT_WORD, NODE_TMPDIR, JobSpec, for_torchrun
 from slurmddp.config.python_env import environment_of
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
@@ -246,6 +246,7 @@ def _context(
         "python": quoting.lines(f'"${variables.ENVIRONMENT}"/bin/python3') if environment else python,
         "virtual_environment": None if spec.container or spec.venv or environment else environment_of(python),
         "program": quoting.Quoted(_TASK_PROGRAM) if array or spec.resume_args else quoting.job_words(_words(spec)),
+        "wrap_words": quoting.job_words(_wrap_words(spec)),
         "first_program": None if array else quoting.job_words(_words(spec)),
         "resumed_program": _resumed_words(spec),
         "indices": array.indices if array else "",
@@ -258,6 +259,8 @@ def _context(
             for task in (array.tasks if array else ())
         ],
         "setup_lines": setup_lines(spec),
+        "before_lines": [quoting.lines(line) for line in spec.before_ranks],
+        "after_lines": [quoting.lines(line) for line in spec.after_ranks],
         "variables": [
             (key, equals, quoting.job_words([value]))
             for key, equals, value in (item.partition("=") for item in spec.variables)
@@ -281,6 +284,7 @@ def _supervisor_options(spec: JobSpec, reset_number: int = 1, **more: bool) -> O
         signal_lead=spec.lead_s,
         signal_margin=spec.margin_s,
         port_range=spec.port_range,
+        head_address=spec.head_address,
         rendezvous_file=spec.rendezvous == "file",
         checkpoints=spec.checkpoints or "",
         reset=reset_number if spec.reset else None,
@@ -294,6 +298,10 @@ def _path_word(path: str, here: str = "$PWD") -> quoting.Quoted:
     """Return a path as a shell word; a relative path begins in the job's working directory."""
     word = quoting.shell(path)
     return word if path.startswith("/") else quoting.lines(f"{here}/{word}")
+
+
+def _wrap_words(spec: JobSpec) -> tuple[str, ...]:
+    return for_torchrun(spec.wrap_words) if spec.launcher in ("torchrun", "manual") else spec.wrap_words
 
 
 def _words(spec: JobSpec) -> tuple[str, ...]:
@@ -335,6 +343,7 @@ def _manual_context(spec: JobSpec) -> dict[str, Any]:
     return {
         "hosts": hosts,
         "hosts_text": " ".join(hosts),
+        "head": spec.head_address.replace("{host}", hosts[0]),
         "named": spec.nodelist is not None or spec.nodes == 1,
         "directory": str(Path.cwd()),
         "run_path": str(RunDir.named(spec.runs_dir, spec.job_name).path),

@@ -69,7 +69,9 @@ def read_code(spec: JobSpec) -> Code:
     start = here if script is None or script.is_relative_to(here) else script.parent
     work_tree = git.find_work_tree(start)
     top = work_tree.resolve() if work_tree else start
-    paths = sorted(set(islice(_in_work_tree(top, "") if work_tree else _in_folder(top, ""), MOST_FILES + 1)))
+    found = _in_work_tree(top, "") if work_tree else _in_folder(top, "")
+    found = (path for path in found if not PurePosixPath(path).name.startswith(".."))  # left by a killed submission
+    paths = sorted(set(islice(found, MOST_FILES + 1)))
     if len(paths) > MOST_FILES:
         raise UsageError(f"--snapshot: {top} has more than {MOST_FILES} files; {_advice(top)}")
     if script and not (script.is_relative_to(top) and str(script.relative_to(top)) in set(paths)):

@@ -121,13 +121,16 @@ def _has_answered(answer: Answer) -> bool:
 
 
 def find_job(
-    *, name: str, user: str, script: bytes, since: datetime, known: Sequence[str], environ: Environ
+    *, name: str, user: str, script: bytes, since: datetime, known: Sequence[str], environ: Environ, ended: bool = True
 ) -> JobId | None:
     """Find a job whose answer from sbatch was lost, by user, name, time and script; skip the jobs in `known`.
 
+    Without `ended`, only a job that is queued or running is found.
+
     `since` is the start of sbatch by the clock of this machine, which may differ by five minutes from the controller's.
     """
-    answer = client.ask(commands.list_queue("--states=all", f"--user={user}", f"--name={name}"), environ)
+    states = ["--states=all"] if ended else []
+    answer = client.ask(commands.list_queue(*states, f"--user={user}", f"--name={name}"), environ)
     if answer.status != 0:
         raise LostAnswerError(answer.reason)
     digest = _sha256(script)

@@ -4,11 +4,12 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from slurmddp.errors import ClusterError
+from slurmddp.errors import ClusterError, UsageError
 from slurmddp.monitoring.status import JobStatus, query_jobs
 from slurmddp.monitoring.status.slurm_answers import task_indices
 from slurmddp.runs import events
@@ -106,7 +107,7 @@ def _record_cancellations(jobs: Iterable[JobStatus]) -> None:
         for job_id, run in _runs_of(job, settings(job.run)) if job.run else ():
             if is_finished(run):
                 continue
-            if not run.path.exists():  # a setting whose task has not started
+            with suppress(UsageError):  # on a full disk: the job is cancelled all the same
                 run.create()
             attempt = job.progress.attempt if job.progress else ""
             newest = attempt or next(reversed(run.attempts(job_id)), "")

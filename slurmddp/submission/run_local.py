@@ -5,10 +5,11 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from io import FileIO
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from slurmddp.errors import UsageError
 from slurmddp.exit_codes import DONE
 from slurmddp.outcome import Kind, Outcome
 from slurmddp.runs.facts import read_attempt
+from slurmddp.runs.files import warn_once
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import HERE, Claim, HeldError, Ownership, take_file
 from slurmddp.slurm.environment import submission_environment
@@ -89,17 +91,25 @@ def perform(local: LocalRun, *, show: Callable[[bytes], None]) -> int:
         ):
             try:
                 for line in process.stdout or ():
-                    log.write(line)
+                    _keep(log, [line])
                     show(line)
                 status = process.wait()
             except BaseException:
                 # what the ranks still print while they end
-                rest = threading.Thread(target=log.writelines, args=(process.stdout or (),), daemon=True)
+                rest = threading.Thread(target=_keep, args=(log, process.stdout or ()), daemon=True)
                 rest.start()
                 _stop_process(process)
                 rest.join(timeout=REST_LIMIT_S)
                 raise
     return DONE if _read_end(local).kind is Kind.DONE else status
+
+
+def _keep(log: FileIO, lines: Iterable[bytes]) -> None:
+    """Write lines of the output to its file; the run goes on without them where that cannot be written."""
+    try:
+        log.writelines(lines)
+    except OSError as error:
+        warn_once(f"{os.fsdecode(log.name)} cannot be written: {error.strerror}; the output is shown here alone")
 
 
 @contextmanager

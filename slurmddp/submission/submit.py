@@ -3,7 +3,7 @@
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -42,7 +42,7 @@ def submit(
     notice: Notice,
     chain: int = 0,
     force: bool = False,
-    is_claimed: bool = False,
+    held: AbstractContextManager[float | None] | None = None,
     accepted: Callable[[Submitted], None] = lambda _: None,
 ) -> Submitted:
     """Submit a job and record it; `change` allows a run to go on with another command.
@@ -51,8 +51,8 @@ def submit(
     `force` submits a job that seems never to start. `notice` gets what sbatch says beside the id, the expected start,
     and what the site has changed. `accepted` gets the jobs as soon as they are queued; a signal that would end this
     process is held back until then, so that no job is lost. A caller that holds the run by `hold_submission` itself
-    sets `is_claimed`. Raises UsageError when the request is wrong by itself or the run is another's, ClusterError
-    when the cluster rules it out or Slurm refuses.
+    gives what that yields as `held`. Raises UsageError when the request is wrong by itself or the run is another's,
+    ClusterError when the cluster rules it out or Slurm refuses.
 
     The order matters: describe, check, act, report. Until the run's folder is made, nothing is written.
     """
@@ -71,7 +71,7 @@ def submit(
         prepare(program)
     start = None if force else ask_start(request, script.text, environ, tell)
 
-    with made_folder(run) as folder, nullcontext() if is_claimed else hold_submission(run):
+    with made_folder(run) as folder, held or hold_submission(run) as killed:
         remove_leftovers(run)
         replaced = check_idle(request, run, environ)
         _remove_copied_owner(run)
@@ -84,7 +84,7 @@ def submit(
                 how = f"in {time.monotonic() - begin:.0f} s: {archive}, {archive.stat().st_size / 2**20:.0f} MB"
                 tell(f"packed {script.environment.prefix} for --stage-env {how}")
         with _held_signals():
-            first = handover.submit()
+            first = handover.submit(killed=killed)
             folder.is_needed = True
             done = _submit_chain(first, chain, handover)
             accepted(done)

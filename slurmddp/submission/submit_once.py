@@ -35,8 +35,8 @@ FIND_PAUSES_S: Final = (0.0, 2.0, 8.0)
 SETTLED_S: Final = 60.0
 """A log that was written within this time before the submission may belong to a running job."""
 
-_TEMPORARY: Final = re.compile(r"\.(job\.sbatch|\d+\.sbatch|spec\.toml)\.[a-z0-9_]{8}")
-"""The temporary files in which a submission writes the files of a run (`write_whole`)."""
+_TEMPORARY: Final = re.compile(r"\.(job\.sbatch|\d+\.sbatch|spec\.toml|\.gitignore|\.submitting\.next)\.[a-z0-9_]{8}")
+"""The temporary files in which a submission writes the files of a run (`write_whole`, `create_exclusively`)."""
 
 Notice = Callable[[str], None]
 
@@ -199,17 +199,20 @@ class Handover:
     tasks: tuple[int, ...] = ()
     """The tasks of the user's own array."""
 
-    def submit(self, after: str = "") -> Submitted:
+    def submit(self, after: str = "", killed: float | None = None) -> Submitted:
         """Submit the script and record it; `after` is the job whose end it waits for.
 
-        Raises ClusterError when sbatch refuses, LostAnswerError when it is not known whether the job was accepted.
+        If a submission that began at the time `killed` has left a job of the same script in the queue, without a
+        record, that job is taken. Raises ClusterError when sbatch refuses, LostAnswerError when it is not known whether
+        the job was accepted.
         """
         # read first: once the job is queued, nothing may fail
         began, (commit, dirty) = time.time(), git.read_commit(Path.cwd())
         code = self.script.code.digest if self.script.code else None
         origin = {**folder_identity(self.run), "commit": commit, "dirty": dirty, "code": code}
         known = [record["job"] for record in submissions(self.run)]
-        job_id = sbatch(
+        job_id = killed and self._find_left(killed, known)
+        job_id = job_id or sbatch(
             self.script.text,
             name=self.name,
             output=None if self.own else self.run.batch_log("%A_%a" if self.array else "%j"),
@@ -223,8 +226,18 @@ class Handover:
             set_aside(self.run.batch_log(job_id.number), began - SETTLED_S)
         return Submitted(job_id, self.run, unrecorded=self._record(job_id, after, origin))
 
+    def _find_left(self, killed: float, known: Sequence[str]) -> JobId | None:
+        """Return the job in the queue that a submission has left which was killed before it could record the job."""
+        since, user, name = datetime.fromtimestamp(killed, UTC), environment.user(), self.run.path.name
+        found = queries.find_job(
+            name=name, user=user, script=self.script.text, since=since, known=known, environ=self.environ, ended=False
+        )
+        if found:
+            self.notice(f"job {found.number} is in the queue already, from a submission that was killed")
+        return found
+
     def _record(self, job_id: JobId, after: str, origin: dict[str, Any]) -> str:
-        """Record the submission; return why that failed, empty when it did not."""
+        """Record the submission, in its last file; return why that failed, empty when it did not."""
         submission = {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "job": job_id.number,
@@ -237,11 +250,11 @@ class Handover:
             **({"settings": [{"task": str(task)} for task in self.tasks], "indices": self.tasks} if self.tasks else {}),
         }
         try:
-            append_record(self.run.submissions, submission)
             write_whole(self.run.submitted_script(job_id.number), self.script.text)
             write_whole(self.run.job_script, self.script.text)
             write_whole(self.run.spec, self.spec)
+            registry.remember(self.run.path.parent)
+            append_record(self.run.submissions, submission)
         except OSError as error:
             return f"{error.filename or self.run.path}: {error.strerror}"
-        registry.remember(self.run.path.parent)
         return ""

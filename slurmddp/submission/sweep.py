@@ -5,7 +5,7 @@ A result is the last metrics or the last line of a setting, and how its last job
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -118,7 +118,7 @@ def sweep(
         folder.is_needed = True
         accepted(done)
 
-    with made_folder(run) as folder, hold_submission(run):
+    with made_folder(run) as folder, hold_submission(run) as killed:
         where, done = read_progress(run, array.tasks, environ), list[Submitted]()
         parts, whole = list(replace(array, tasks=where.missing).parts(size)), len(where.missing)
         if len(parts) > 1 and array.max_parallel:
@@ -126,7 +126,7 @@ def sweep(
                 f"--max-parallel holds for one array, and {whole} settings need {len(parts)} here "
                 "(MaxArraySize); sweep over fewer, or leave it out"
             )
-        claimed = partial(submit, change=change, force=force, environ=environ, notice=notice, is_claimed=True)
+        claimed = partial(submit, change=change, force=force, environ=environ, notice=notice, held=nullcontext(killed))
         for part in parts:
             try:
                 done.append(claimed(msgspec.structs.replace(request, array=part), accepted=keep_folder))

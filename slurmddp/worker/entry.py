@@ -286,4 +286,5 @@ def _show(error: BaseException) -> None:
     if isinstance(error, SlurmddpError):
         print_line(f"Error: {error}", sys.stderr)
     else:
-        sys.excepthook(type(error), error, error.__traceback__)
+        with contextlib.suppress(OSError):  # torch's own hook raises it on a full disk
+            sys.excepthook(type(error), error, error.__traceback__)

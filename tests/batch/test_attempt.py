@@ -183,3 +183,26 @@ def test_the_newest_checkpoint_is_the_highest_step_that_is_whole(tmp_path):
         (run.checkpoints / name / "manifest.json").touch()
     (run.checkpoints / "step-000000200").mkdir()
     assert read_progress_mark(run) == "step-000000100"
+
+
+@pytest.mark.parametrize("instant", range(4))
+def test_a_start_over_that_was_killed_is_finished_by_the_next(tmp_path, monkeypatch, instant):
+    """`instant` is the number of the files that were moved by then; the last rename names the folder."""
+    run, files = RunDir(tmp_path), ("checkpoints/step-000000005", "model.pt", "tracker-id")
+    for name in files:
+        (tmp_path / name).mkdir(parents=True)
+    rename, done = os.rename, []
+
+    def killed(*paths):
+        if len(done) == instant:
+            raise KeyboardInterrupt
+        done.append(rename(*paths))
+
+    monkeypatch.setattr(os, "rename", killed)
+    with pytest.raises(KeyboardInterrupt):
+        attempt.reset_run(run, 1)
+    monkeypatch.setattr(os, "rename", rename)
+    assert attempt.reset_run(run, 1) == run.before_reset(1)
+    assert all((run.before_reset(1) / name).is_dir() for name in files)
+    assert [path.name for path in tmp_path.iterdir()] == ["before-reset-1"]
+    assert attempt.reset_run(run, 1) is None

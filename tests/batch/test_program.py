@@ -57,6 +57,13 @@ def test_a_refusal_is_on_record_for_those_who_ask_why(batch, tmp_path):
     assert record.startswith("77 this script speaks protocol 99, and slurmddp ") and record.count("\n") == 1
 
 
+def test_a_refusal_that_cannot_be_recorded_is_in_the_log_alone(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv(variables.RUN_DIR, str(tmp_path / "gone"))
+    monkeypatch.setenv(variables.JOB_ID, "7")
+    assert program.main(["--protocol=99"]) == 77
+    assert capsys.readouterr().out.count("\n") == 1
+
+
 CALLS = {
     "with an environment and without input": (
         'launch () { read -r line; [ "$A" = 1 ] && [ -z "$line" ] && return 7; }',

@@ -99,10 +99,15 @@ class FakeClock:
     """A clock that a sleep moves; Slurm's KILL comes in the long sleep after a requeue."""
 
     now: float = 1000.0
+    set_back_s: float = 0.0
+    """By how much the wall clock is set back in the first sleep."""
     slept: list[float] = field(default_factory=list)
     killed_after: float | None = 60.0
 
     def time(self) -> float:
+        return self.now - self.set_back_s * bool(self.slept)
+
+    def monotonic(self) -> float:
         return self.now
 
     def sleep(self, seconds: float) -> None:
@@ -660,7 +665,7 @@ def test_a_disk_that_is_full_may_be_emptied_and_else_ends_the_job(case, monkeypa
     case.attempts = [says(DONE)]
     assert case.supervise() == status
     assert case.clock.slept == [60] * min(failures, 10)
-    assert "cannot be written to: No space left on device; trying again in 60 s" in case.log[0]
+    assert "cannot be written to: No space left on device; trying again in 60 s, 10 times at most" in case.log[0]
     assert ("cannot be written to: No space left on device" in case.log[-1]) == (status == 75)
 
 
@@ -722,6 +727,18 @@ def test_a_job_that_was_handed_to_sbatch_by_hand_is_on_record_once(case):
     assert (record["folder"], record["inode"]) == (str(case.run.path), case.run.path.stat().st_ino)
 
 
+@pytest.mark.parametrize(("since_s", "restarts", "is_recorded"), [(10, 0, False), (400, 0, True), (10, 1, True)])
+def test_a_job_whose_submission_was_killed_is_on_record_once_that_is_certain(case, since_s, restarts, is_recorded):
+    """The submission left that it holds the run; for some minutes it may still be at work."""
+    case.run.path.mkdir(parents=True)
+    case.run.claim.write_text("n9 1")
+    case.restarts = restarts
+    case.asked(submitted=datetime.fromtimestamp(1000 - since_s, UTC), restarts=restarts)
+    case.attempts = [says(DONE)]
+    assert case.supervise() == 0
+    assert [record["job"] for record in submissions(case.run)] == ["17"] * is_recorded
+
+
 @pytest.mark.parametrize("known", ["on record", "being submitted", "of a run without submissions"])
 def test_a_job_that_submit_records_is_left_to_it(case, known):
     case.run.path.mkdir(parents=True)
@@ -735,9 +752,13 @@ def test_a_job_that_submit_records_is_left_to_it(case, known):
     assert len(submissions(case.run)) == (known == "on record")
 
 
-@pytest.mark.parametrize("preempted", [True, False])
-def test_after_a_long_wait_slurm_is_asked_again_before_the_ranks_start(case, preempted):
-    """A holder that was ending took its time; meanwhile the job was preempted, or is nearer to its time limit."""
+@pytest.mark.parametrize(("preempted", "set_back_s"), [(True, 0), (False, 0), (True, 3600)])
+def test_after_a_long_wait_slurm_is_asked_again_before_the_ranks_start(case, preempted, set_back_s):
+    """A holder that was ending took its time; meanwhile the job was preempted, or is nearer to its time limit.
+
+    The clock may have been set back.
+    """
+    case.clock.set_back_s = set_back_s
     case.run.path.mkdir(parents=True)
     case.run.owner.write_text("c 5 3.1\n")
     case.slurm.others = {"5": [JOB._replace(state="COMPLETING"), None]}

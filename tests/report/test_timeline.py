@@ -322,3 +322,13 @@ def test_a_step_that_falls_is_left_out(story):
 
 def test_a_program_without_steps_has_none(story):
     assert build_progress(attempt(story.at(0, "start").at(9, "end", status=0))) is None
+
+
+def test_a_clock_that_is_set_back_makes_no_time_negative(story):
+    """The second attempt began, by its clock, an hour before the first."""
+    story.at(3620, "start", world_size=4).at(3630, "loop", step=0, total=100).at(3650, "checkpoint", step=50)
+    events = (begins(3609.0), *story.history.events, begins(60.0, attempt="0.1"))
+    found = build(History(events), submitted(j7=3600), now=90)
+    assert len(found.attempts) == 2
+    assert all(span.seconds >= 0 for span in found.spans)
+    assert all(seconds >= 0 for seconds in compute_figures(found).seconds.values())

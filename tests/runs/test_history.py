@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmddp.runs import history
+from slurmddp.runs.facts import read_run
 from slurmddp.runs.layout import RunDir
 
 HEAD = {"job": "7", "attempt": "0.0", "rank": 0, "host": "n1"}
@@ -54,6 +55,15 @@ def test_events_are_grouped_by_attempt(run):
     assert first.last("start").count("world_size") == 4
     assert math.isnan(first.last("checkpoint").number("write_s"))
     assert second.last("requeue") is None and second.last("end").count("status") == 0
+
+
+def test_attempts_stay_in_order_when_a_clock_is_set_back(run):
+    """The job is done, whatever the time of its last attempt."""
+    before = [{**line, "time": line["time"] + 3600} for line in LINES[:4]]
+    write(run, *before, *LINES[4:])
+    assert [attempt.name for attempt in history.read(run).attempts] == ["0.0", "1.0"]
+    (job,) = read_run(run).jobs
+    assert [attempt.outcome.kind for attempt in job.attempts] == ["stopped", "done"]
 
 
 @pytest.mark.parametrize("read", [history.read, history.read_outline, history.read_newest])

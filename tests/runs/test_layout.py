@@ -22,7 +22,9 @@ def test_a_new_folder_is_private_and_ignored_by_git(tmp_path):
     assert run.create() == tmp_path / "jobs"
     assert run.path.stat().st_mode & 0o777 == 0o700
     assert (run.path / ".gitignore").read_text() == "*\n"
+    (run.path / ".gitignore").unlink()
     assert run.create() is None
+    assert (run.path / ".gitignore").read_text() == "*\n"
 
 
 def test_a_folder_that_cannot_be_made_leaves_nothing(tmp_path, monkeypatch):

@@ -1,12 +1,14 @@
 """A folder that was moved keeps its jobs; a copy has none of them, also of a folder that was moved meanwhile."""
 
 import json
+import resource
 import shutil
 from pathlib import Path
 
 import pytest
 
 from slurmddp.runs import lookup
+from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target
 from slurmddp.runs.submissions import Origin, read_origin, submissions
@@ -97,3 +99,16 @@ def test_a_job_that_is_named_by_its_number_is_of_no_copy(run):
     shutil.copytree(run.path, "copies/train")
     assert lookup.find(["17"], "copies") == [Target(None, ("17",))]
     assert lookup.find(["17"], "my jobs") == [Target(run, ("17",))]
+
+
+def test_a_record_that_a_full_disk_cuts_off_is_an_error(run):
+    """The kernel writes what fits, and reports no error; so it does at a limit of the size of files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (run.submissions.stat().st_size + 5, hard))
+    try:
+        with pytest.raises(OSError, match="No space left on device") as raised:
+            append_record(run.submissions, {"job": "18"})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert raised.value.filename == str(run.submissions)
+    assert [record["job"] for record in submissions(run)] == ["17"]

@@ -75,6 +75,20 @@ def test_a_changed_file_changes_the_key_and_a_compiled_module_does_not(venv):
     assert Environment(venv.prefix, venv.base).key != before
 
 
+def test_what_was_left_by_a_packing_that_was_killed_is_removed_by_the_next(venv, tmp_path):
+    """That of a process which lives, or is on another machine, stays."""
+    folder = tmp_path / f"jobs/.environments-{os.getuid()}"
+    here = os.uname().nodename
+    names = [f".packing-4194305@{here}", f".packing-{os.getppid()}@{here}", ".packing-4194305@elsewhere"]
+    for name in names:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "1.tar").write_text("a part")
+    tmp_path.joinpath("jobs").chmod(0o700)
+    archive = pack_environment(venv, "jobs")
+    left = {".gitignore", archive.name, f"{venv.key}.crc32", *names[1:]}
+    assert {path.name for path in folder.iterdir()} == left
+
+
 @pytest.mark.parametrize("damage", [lambda whole: whole[:-20_000], lambda whole: whole.replace(b"home", b"h0me")])
 def test_a_damaged_archive_leaves_nothing(venv, tmp_path, damage):
     archive, nodes = pack_environment(venv, "jobs"), tmp_path / "nodes"

@@ -97,7 +97,10 @@ def test_a_work_tree_is_what_git_does_not_ignore_as_it_is_now(repository):
 
 def test_a_folder_without_git_is_whole_but_for_caches_environments_and_runs(project):
     write(project, {"sub/b.py": "", "sub/__pycache__/b.pyc": "", "env/pyvenv.cfg": "", "env/lib/x.py": ""})
-    write(project, {"jobs/x/.gitignore": "*\n", "jobs/x/model.pt": "", "jobs/exp.toml": ""})
+    write(
+        project,
+        {"jobs/x/.gitignore": "*\n", "jobs/x/model.pt": "", "jobs/exp.toml": "", "jobs/y/..gitignore.a8_bcdef": ""},
+    )
     assert paths("train.py") == ["jobs/exp.toml", "pkg/__init__.py", "pkg/model.py", "sub/b.py", "train.py"]
 
 

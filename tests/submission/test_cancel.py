@@ -87,6 +87,13 @@ def test_of_a_sweep_it_is_in_the_events_of_each_setting(told, tmp_path):
     assert not (tmp_path / "lr=3").exists() and not run.events.exists()
 
 
+def test_it_is_cancelled_also_where_that_cannot_be_written_down(told, tmp_path):
+    """As on a full disk, where the folder of a setting that waits cannot be made."""
+    (tmp_path / "file").touch()
+    told({"17": "CANCELLED"})
+    assert cancelled(replace(job("17"), run=RunDir(tmp_path / "file/lr=1")))[0] == [("17", "CANCELLED")]
+
+
 def test_a_run_that_has_come_to_its_end_meanwhile_stays_finished(told, tmp_path):
     run = RunDir(tmp_path)
     told({"17": "CANCELLED"})

@@ -1,6 +1,7 @@
 """`run` describes what it starts before it starts it."""
 
 import os
+from io import FileIO
 from pathlib import Path
 
 import pytest
@@ -131,3 +132,10 @@ def test_what_the_ranks_start_finds_their_virtual_environment(tmp_path):
     environment = plan(python=f"{tmp_path}/bin/python", environ={"PATH": "/x"}).environment
     assert (environment["VIRTUAL_ENV"], environment["PATH"]) == (str(tmp_path), f"{tmp_path}/bin:/x")
     assert plan(python="python3", environ={"PATH": "/x"}).environment["PATH"] == "/x"
+
+
+def test_a_log_that_cannot_be_written_is_a_warning(caplog):
+    with FileIO("/dev/full", "ab") as log:
+        run_local._keep(log, [b"a line\n"])
+    said = "/dev/full cannot be written: No space left on device; the output is shown here alone"
+    assert caplog.messages == [said]

@@ -313,3 +313,15 @@ def test_accelerate_launch_without_accelerate_says_so(alone, script, tmp_path):
     words = ["-m", "accelerate.commands.launch", script("print(1)")]
     ended = alone(*words, PYTHONPATH=str(tmp_path))
     assert "has no accelerate; install accelerate there" in ended.stderr and ended.statuses == [77]
+
+
+def test_a_disk_without_room_for_the_error_and_its_record_can_be_cured_by_another_attempt(alone, script):
+    """Neither the traceback nor the exit record can be written; the hook is as that of torch.distributed."""
+    path = script(
+        "import os, shutil, sys\n"
+        "sys.excepthook = lambda *_: sys.stderr.write('the traceback')\n"
+        "shutil.rmtree(os.environ['SLURMDDP_RUN_DIR'] + '/logs')\n"
+        "os.dup2(os.open('/dev/full', os.O_WRONLY), 2)\n"
+        "raise OSError(28, 'No space left on device')\n"
+    )
+    assert alone(path).statuses == [76]

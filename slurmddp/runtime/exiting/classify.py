@@ -7,7 +7,10 @@ from typing import NamedTuple
 from slurmddp import exit_codes
 from slurmddp.errors import SlurmddpError
 
-RETRYABLE_ERRNOS = frozenset({errno.ESTALE, errno.EADDRINUSE, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EREMOTEIO})
+RETRYABLE_ERRNOS = frozenset(
+    {errno.ESTALE, errno.EADDRINUSE, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EREMOTEIO, errno.ENOSPC, errno.EDQUOT}
+)
+"""For a full disk the supervisor waits before the next start."""
 RETRYABLE_TYPES = ("DistNetworkError", "DistStoreError")
 """Of torch.distributed, by name: a program without torch does not import it."""
 RETRYABLE_TEXTS = (
@@ -28,8 +31,11 @@ RETRYABLE_TEXTS = (
     "xid",
     "is killed by signal",
     "exited unexpectedly",
+    "unexpected pos",
+    "failed writing file",
 )
-"""Parts of torch's RuntimeErrors after the loss of a peer, a device or a loader (gloo, NCCL, CUDA, DataLoader)."""
+"""Parts of torch's RuntimeErrors after the loss of a peer, a device or a loader (gloo, NCCL, CUDA, DataLoader), and of
+`torch.save` on a full disk."""
 
 REASON_LENGTH = 300
 TERMINATED = 128 + signal.SIGTERM

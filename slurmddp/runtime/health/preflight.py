@@ -54,8 +54,7 @@ class Preflight:
     def _report(self, findings: Iterable[Finding]) -> None:
         for finding in findings:
             if finding.level in SERIOUS:
-                with suppress(OSError):
-                    print_line(f"{finding.level.upper()}: {finding.line}")
+                print_line(f"{finding.level.upper()}: {finding.line}")
                 what = (finding.check, finding.level, finding.host, finding.what, finding.advice)
                 write_event(self._rank, Found(*what))
 

@@ -4,6 +4,7 @@ import ctypes
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -15,14 +16,15 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def print_line(text: object, stream: TextIO | None = None) -> None:
-    """Write a line, to standard output unless a stream is given, by one call of the system.
+    """Write a line, to standard output unless a stream is given, by one call of the system; on a full disk it is lost.
 
     `print` of an unbuffered Python writes the end of the line apart, so that the lines of several ranks, or torch's,
     mix in a log.
     """
     stream = stream or sys.stdout
-    stream.write(f"{text}\n")
-    stream.flush()
+    with suppress(OSError):
+        stream.write(f"{text}\n")
+        stream.flush()
 
 
 def redirect_output(path: Path) -> None:

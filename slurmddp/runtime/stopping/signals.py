@@ -89,8 +89,8 @@ class StopSignals:
         return self.signal_seen.is_set()
 
     def stop_at(self, time_s: float) -> None:
-        """Request a stop when the wall clock reaches `time_s`, in seconds since 1970."""
-        self._stop_at = time_s
+        """Request a stop at `time_s`, in seconds since 1970; it does not matter if the clock is set meanwhile."""
+        self._stop_at = time.monotonic() + time_s - time.time()
         self.wake()
 
     def wake(self, number: int = 0) -> None:
@@ -141,7 +141,7 @@ class StopSignals:
         """Return how long to wait for the clock; a program with signal handlers of its own stops by those alone."""
         if self._stop_at is None or self.stop_requested or not self.all_handlers_ours:
             return None
-        return min(CLOCK_CHECK_S, max(0.0, self._stop_at - time.time()))
+        return min(CLOCK_CHECK_S, max(0.0, self._stop_at - time.monotonic()))
 
     def _is_ours(self, number: int) -> bool:
         return signal.getsignal(number) == self._handle

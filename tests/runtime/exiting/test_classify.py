@@ -25,6 +25,9 @@ def caused(error: Exception, cause: Exception) -> Exception:
         TimeoutError("late"),
         OSError(errno.ESTALE, "Stale file handle"),
         OSError(errno.EADDRINUSE, "Address already in use"),
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError(errno.EDQUOT, "Disk quota exceeded"),
+        RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 576 vs 534"),
         RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:39"),
         RuntimeError("Timed out waiting 60000ms for recv operation to complete"),
         RuntimeError("DataLoader worker (pid 12) is killed by signal: Killed. "),
@@ -33,7 +36,7 @@ def caused(error: Exception, cause: Exception) -> Exception:
         caused(ValueError("could not load"), ConnectionResetError()),
     ],
 )
-def test_a_lost_peer_port_device_or_loader_can_be_cured_by_another_attempt(error):
+def test_a_lost_peer_port_device_or_loader_and_a_full_disk_can_be_cured_by_another_attempt(error):
     assert judge(error).status == 76
 
 

@@ -63,6 +63,14 @@ answer('heard')
 signals.stop_at(time.time() + 0.3); time.sleep(0.1); print('yet', flush=True); time.sleep(0.6)
 """,
     ),
+    "the clock, which is set back meanwhile": (
+        "heard clock\n",
+        """
+answer('heard')
+now = time.time
+signals.stop_at(now() + 0.2); time.time = lambda: now() - 3600; time.sleep(0.6)
+""",
+    ),
     "a program's own handler replaces ours, and our clock": (
         "own\nFalse\n",
         """
