@@ -1,0 +1,146 @@
+"""What is added to a batch script of the user's own; all else stays, byte for byte."""
+
+import shutil
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurmddp.config.batch_script import check_batch_script, is_batch_script, parse_batch_script
+from slurmddp.config.job_files import read_batch_script
+from slurmddp.config.job_spec import JobSpec
+from slurmddp.errors import UsageError
+from slurmddp.script.build import build_script
+from slurmddp.script.launch_line import find_launch
+from slurmddp.script.own_script import diff
+
+CASES = sorted((Path(__file__).parents[1] / "own_scripts").glob("*/job.sbatch"))
+LAUNCHES = {
+    "01": 16, "02": 18, "03": 15, "04": 15, "05": 31, "06": 14, "07": 12, "08": 20, "09": 15, "10": 16, "11": 18,
+    "12": 20, "13": 26, "14": 32, "15": 16, "16": 12, "17": 18, "18": 17,
+}  # fmt: skip
+"""By case: the line of the launch."""
+MOST_ADDED = 25
+
+
+def rendered(path: Path) -> tuple[bytes, bytes]:
+    """Return the text of a script before and after."""
+    script = read_batch_script(str(path))
+    job = JobSpec(job_name="x", command=(str(path),), script=script)
+    return script.text, build_script(job).text
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.parent.name)
+def test_a_script_keeps_its_text_and_gets_few_lines(path):
+    name = path.parent.name[:2]
+    if name not in LAUNCHES:
+        with pytest.raises(UsageError, match="line "):
+            rendered(path)
+        return
+    before, after = rendered(path)
+    launch = find_launch("job.sbatch", before).launch
+    assert launch.line == LAUNCHES[name]
+    lines = b"".join(diff(read_batch_script(str(path)), after)).splitlines()
+    added = [line for line in lines if line.startswith(b"+") and not line.startswith(b"+++")]
+    removed = [line for line in lines if line.startswith(b"-") and not line.startswith(b"---")]
+    assert len(added) - len(removed) <= MOST_ADDED
+    assert launch.text in after and all(b"srun" in line or b"mpirun" in line or line in launch.text for line in removed)
+    for shell in filter(shutil.which, ("bash", "dash") if before.startswith(b"#!/bin/sh") else ("bash",)):
+        assert subprocess.run([shell, "-n"], input=after, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("srun hostname\nsrun python train.py", 3),
+        ("srun -n1 python prepare.py\nsrun python train.py", 3),
+        ("srun bash -c 'mkdir x'\nexec srun ./run.sh", 3),
+        ("if true; then\n  time srun python train.py | tee log\nfi", 3),
+        ("go() {\n  srun python a.py\n}\ngo", 3),
+        ("for n in a b; do\n srun -w $n python a.py &\ndone\nwait", 2),
+        ("timeout 60 srun python a.py", 2),
+        ("python -m torch.distributed.run a.py", 2),
+        ("torchrun a.py", 2),
+        ("uv run torchrun a.py", 2),
+        ("apptainer exec x.sif python a.py", 2),
+        ("cat <<E\nsrun python text.py\nE\nsrun python a.py", 5),
+        ("# srun python comment.py\nsrun python a.py", 3),
+    ],
+)
+def test_the_launch_is_the_statement_that_starts_the_ranks(text, line):
+    assert find_launch("x", f"#!/bin/bash\n{text}\n".encode()).launch.line == line
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("echo hello", "has no line that starts the ranks"),
+        ("ssh n1 'torchrun a.py'", "line 2: ssh starts the ranks"),
+        ("for n in a b; do srun -w $n python a.py & done", "no `wait` follows it"),
+        ("x=$(srun python a.py)", r"line 2: the output of the launch is taken by"),
+    ],
+)
+def test_what_cannot_be_wrapped_is_refused_by_its_line(text, message):
+    with pytest.raises(UsageError, match=message):
+        find_launch("x", f"#!/bin/bash\n{text}\n".encode())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"#!/bin/bash\r\n#SBATCH -N 2\r\nsrun python a.py\r\n", "line 1: it ends as on Windows"),
+        (b"#!/bin/bash\n#SBATCH -N 2\n\0", "line 3: a NUL byte"),
+        (b"#SBATCH -N 2\nsrun python a.py\n", "its first line must be one like #!/bin/bash"),
+        (b"#!/usr/bin/perl\n#SBATCH -N 2\n", "line 1: its shell is 'perl'"),
+        (b"#!/bin/bash\n" + b"#" * 5_000_000, "Slurm takes a script of 4 MB at most"),
+    ],
+)
+def test_a_text_that_sbatch_refuses_is_refused_in_a_line(text, message):
+    with pytest.raises(UsageError, match=message):
+        check_batch_script("x.sbatch", text)
+
+
+def test_directives_are_read_as_sbatch_reads_them():
+    text = b"""#!/bin/bash
+#SBATCH -J "a name" -N2 --time=1:00 # a comment
+##SBATCH --account=no
+# SBATCH --account=no
+#SBATCH --exclusive --ntasks-per-nod 4
+#SBATCH --comment='a "b" \\c'
+
+export A=1
+#SBATCH --nodes=9
+"""
+    script = parse_batch_script("x", text)
+    found = {one.key: one.value for one in script.directives}
+    assert found["job-name"] == "a name" and found["nodes"] == "2" and found["time"] == "1:00"
+    assert found["comment"] == 'a "b" c' and found["exclusive"] is None and "account" not in found
+    assert text[: script.header_end].endswith(b"\\c'\n")
+
+
+def test_a_python_program_with_directives_is_no_batch_script():
+    assert not is_batch_script("train.py", b"#!/usr/bin/env python3\n#SBATCH -N 2\n")
+    assert not is_batch_script("train", b"#!/bin/sh\n'''exec' python\n")
+    assert is_batch_script("train.sh", b"#!/bin/bash\n")
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_script_or_a_line(body):
+    """The parser of bash reads what nobody would write; nothing of it is run."""
+    with suppress(UsageError):
+        script = check_batch_script("x", b"#!/bin/bash\n" + body)
+        find_launch("x", script.text)
+
+
+def test_a_hostile_name_is_not_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    script = parse_batch_script("$(touch pwned).sbatch", b"#!/bin/bash\n#SBATCH -J '$(touch pwned)'\nsrun python a.py")
+    job = JobSpec(job_name="x", command=("a",), script=script, runs_dir="$(touch pwned)")
+    text = build_script(job).text
+    assert text.endswith(b"slurmddp_run")
+    environ = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": "1"}
+    subprocess.run(["bash"], input=text.replace(b"srun python", b": srun python"), env=environ, check=False, timeout=60)
+    assert not (tmp_path / "pwned").exists()
