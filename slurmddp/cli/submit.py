@@ -146,7 +146,7 @@ def _print_result(result: dict[str, Any], *, as_json: bool) -> None:
 def _wait(job: Submitted, result: dict[str, Any], *, show: bool, as_json: bool) -> int:
     """Wait for the end of a job and print how it ended; return the exit status."""
     from slurmddp.cli.status_format import format_job
-    from slurmddp.diagnose.diagnosis import diagnose
+    from slurmddp.diagnose.diagnosis import diagnose_in_time
     from slurmddp.diagnose.rule_types import format_diagnosis
     from slurmddp.monitoring import follow as following
     from slurmddp.monitoring.status import query_jobs
@@ -165,7 +165,7 @@ def _wait(job: Submitted, result: dict[str, Any], *, show: bool, as_json: bool) 
         raise
     diagnosis = None
     try:
-        diagnosis = diagnose(job.run, number, os.environ) if ended.meaning.wait_status else None
+        diagnosis = diagnose_in_time(job.run, number, os.environ) if ended.meaning.wait_status else None
     except SlurmddpError as error:
         print_message(f"the cause of the failure is not known: {error}")
     if as_json:
