@@ -68,6 +68,15 @@ def explain_foreign(path: Path) -> str:
     return ""
 
 
+def explain_foreign_below(folder: Path) -> str:
+    """Return what in a folder another user has made; empty if there is nothing. Links are not followed."""
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # programs remove files
+            if not _is_trusted_owner(info := path.lstat()):
+                return f"{quote_value(str(path))} belongs to {_name_user(info.st_uid)}"
+    return ""
+
+
 def explain_owner(*infos: os.stat_result) -> str:
     """Return why another user can have written a file, or the link to it; the rule of git's safe.directory."""
     for info in infos:

@@ -22,7 +22,6 @@ from slurmddp.exit_codes import FAILED
 from slurmddp.runs.files import write_whole
 from slurmddp.runs.layout import RunDir
 from slurmddp.supervisor_options import Options
-from slurmddp.trust import explain_foreign
 from slurmddp.version import __version__
 
 OWN_LAUNCH: Final = "--own-launch"
@@ -58,7 +57,7 @@ def main(words: list[str]) -> int:
         write_line(f"{missing[0]} is not set; this is started by a batch script: type `slurmddp submit`")
         return UsageError.exit_status
     run = Path(os.environ[variables.RUN_DIR])
-    if why := explain_foreign(run.resolve()):
+    if why := RunDir(run).explain_strange():
         write_line(f"the run's folder is not yours alone, and nothing of it is used: {why}")
         return FAILED
     if orders:

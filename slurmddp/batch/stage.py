@@ -29,7 +29,7 @@ from typing import IO, Final, NamedTuple
 from slurmddp.errors import ClusterError
 from slurmddp.slurm import client, commands
 from slurmddp.slurm.environment import user
-from slurmddp.trust import explain_distrust, explain_foreign
+from slurmddp.trust import explain_distrust, explain_foreign, explain_owner
 
 READY: Final = "ready"
 MISSING: Final = "missing"
@@ -186,6 +186,8 @@ def _unpack(archive: Path, node: Node) -> None:
     part = Path(tempfile.mkdtemp(dir=node.folder, prefix=_PART))
     try:
         with archive.open("rb") as file:
+            if why := explain_owner(os.fstat(file.fileno())):
+                raise PermissionError(f"{archive} is not used: {why}")
             summed = _Summed(file)
             with tarfile.open(fileobj=summed, mode="r|") as tar:  # type: ignore[call-overload] # it needs only read()
                 tar.extraction_filter = lambda member, _: member  # links may point to the outside, as in the original

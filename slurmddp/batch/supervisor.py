@@ -24,6 +24,7 @@ from slurmddp.errors import ClusterError
 from slurmddp.exit_codes import DONE, FAILED, FENCED, RETRYABLE, STOPPED
 from slurmddp.runs import events
 from slurmddp.runs.checkpoints import has_checkpoint, read_progress_mark
+from slurmddp.runs.code_copy import explain_changed
 from slurmddp.runs.events import Author, SupervisorEvent
 from slurmddp.runs.exit_records import decisive_record, read_records
 from slurmddp.runs.files import write_whole
@@ -113,8 +114,6 @@ class Supervisor:
 
     def _decide_first(self) -> Action:
         """Return the first action. A job that ended within its grace time may be started again by Slurm (24.05 on)."""
-        if problem := self._find_problem():
-            return End(FAILED, problem)
         if self.options.single_attempt:
             return Start()
         if self.job.restarts and (names := self.job.run.attempts(self.job.job_id)):
@@ -150,10 +149,14 @@ class Supervisor:
         code = self.environ.get(variables.CODE)
         if code and not Path(code).is_dir():
             return f"{code} is missing; submit the job by `slurmddp submit`, which makes it"
+        if why := self.job.run.explain_strange() or (code and explain_changed(Path(code))):
+            return f"{why}; nothing of it is used: submit the job again"
         return "" if self.job.head else f"scontrol names no host of {self.job.host_list}"
 
     def _start(self) -> Action:
-        """Make one attempt; return the next action."""
+        """Make one attempt, if the run and its code are still this user's; return the next action."""
+        if problem := self._find_problem():
+            return End(FAILED, problem)
         self.attempt = f"{self.job.restarts}.{self.number}"
         began = self.clock.monotonic()
         if failure := self._retry_while_disk_full(self._prepare):

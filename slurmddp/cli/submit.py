@@ -157,7 +157,7 @@ def _tasks(job: Submitted) -> Iterator[tuple[RunDir, str]]:
 def _wait(job: Submitted, run: RunDir, number: str, *, show: bool, as_json: bool) -> int:
     """Wait for the end of a job, or of a task of an array, and print how it ended; return the exit status."""
     from slurmddp.cli.status_format import format_job
-    from slurmddp.diagnose.diagnosis import diagnose
+    from slurmddp.diagnose.diagnosis import diagnose_in_time
     from slurmddp.diagnose.rule_types import format_diagnosis
     from slurmddp.monitoring import follow as following
     from slurmddp.monitoring.status import query_jobs
@@ -176,7 +176,7 @@ def _wait(job: Submitted, run: RunDir, number: str, *, show: bool, as_json: bool
         raise
     diagnosis = None
     try:
-        diagnosis = diagnose(run, number, os.environ) if ended.meaning.wait_status else None
+        diagnosis = diagnose_in_time(run, number, os.environ) if ended.meaning.wait_status else None
     except SlurmddpError as error:
         print_message(f"the cause of the failure is not known: {error}")
     if as_json:

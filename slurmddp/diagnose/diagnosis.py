@@ -1,19 +1,21 @@
 """The diagnosis of one job: what Slurm says of its state, and the evidence in its files. Asks Slurm; reads files."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from slurmddp.background import run_in_background
 from slurmddp.diagnose.evidence import Evidence, read_log_evidence
 from slurmddp.diagnose.rule_types import NONE, RESUME, UNKNOWN, Diagnosis, Line
 from slurmddp.diagnose.rules import find_state_rule
 from slurmddp.diagnose.run_evidence import read_attempt_evidence, read_script_evidence
 from slurmddp.diagnose.running import describe_activity
 from slurmddp.diagnose.verdict import judge
-from slurmddp.errors import ClusterError
+from slurmddp.errors import ClusterError, SlurmddpError
 from slurmddp.outcome import Kind, Phase
 from slurmddp.runs.facts import Job, describe_resume, is_resumable, judge_by_slurm, read_job, set_up_failure
 from slurmddp.runs.history import Event, History, read_outline
@@ -23,6 +25,9 @@ from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.slurm.pending_reasons import explain
 from slurmddp.text import count, format_duration, mask_secrets
 
+LIMIT_S: Final = 2.0
+"""Seconds of CPU time for a diagnosis that follows the end of a job by itself: a busy machine does not shorten it."""
+_POLL_S: Final = 0.05
 QUERY_LIMIT_S: Final = 20.0
 """For each of Slurm's programs: they try a controller that is down for minutes."""
 SHOWN_HOLDERS: Final = 3
@@ -59,6 +64,22 @@ def diagnose(run: RunDir | None, job_id: str, environ: Mapping[str, str]) -> Dia
             missing = f"it is the job of a sweep: name a setting, or one of its tasks, for example {task.stem}"
         raise ClusterError(f"job {job_id}: {silence or 'Slurm does not know it'}, and {missing}")
     return _Case(run, job._replace(name=name or job.name or job_id), silence, environ).diagnose()
+
+
+def diagnose_in_time(
+    run: RunDir, job_id: str, environ: Mapping[str, str], clock: Callable[[], float] = time.process_time
+) -> Diagnosis:
+    """Return `diagnose` of a job that nobody has asked about: it may compute for LIMIT_S, by a clock of this process.
+
+    Raises SlurmddpError when it takes longer, and as `diagnose` does.
+    """
+    from concurrent import futures  # noqa: PLC0415 it loads logging, and every start would pay for it
+
+    began, found = clock(), run_in_background(lambda: diagnose(run, job_id, environ))
+    while not futures.wait([found], timeout=_POLL_S).done:
+        if clock() > began + LIMIT_S:
+            raise SlurmddpError(f"not finished in {LIMIT_S:.0f} s; type: slurmddp diagnose {run.path.name}")
+    return found.result()
 
 
 def diagnose_attempt(run: RunDir, job_id: str, attempt: str, events: Sequence[Event]) -> Diagnosis:

@@ -1,10 +1,11 @@
 """The evidence that an attempt or a log has left, and the rules that its lines match. Reads files."""
 
 import re
+from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,11 +20,12 @@ from slurmddp.diagnose.log_reader import (
 )
 from slurmddp.diagnose.prefixes import TIME, strip_prefixes
 from slurmddp.diagnose.rank_exits import RankExit, parse_rank_exits
-from slurmddp.diagnose.rule_types import Line, Observation, Rule
+from slurmddp.diagnose.rule_types import Line, Observation, Rule, compile_regex
 from slurmddp.diagnose.rules import find_rule
 from slurmddp.diagnose.tracebacks import (
     MOST_AFTER_FATAL,
     OUTLIVED_LINES,
+    count_ordinary_after,
     drop_ignored,
     find_fatal_tracebacks,
     is_ordinary,
@@ -48,19 +50,19 @@ _CLOSING_LINES: Final = 3
 _LAST_LINES: Final = 30
 """If none of so many lines at the end of a file looks wrong, the file does not say that the job failed."""
 _HEAD_LINES: Final = 10
-_LAUNCHER_END: Final = re.compile(r"srun: error: .* task|ChildFailedError|Root Cause")
+_LAUNCHER_ENDS: Final = ("ChildFailedError", "Root Cause")
 _JOB_END: Final = re.compile(r"error: \*\*\* JOB \d+ ON \S+ CANCELLED AT ")
 _MOST_LAST_WORDS: Final = 500
-_GOOD_END: Final = re.compile(
+_GOOD_END: Final = compile_regex(
     r"(?i:(?:finish\w*|complet\w*|done|ended|saved?)\b.{0,20} success\w*|success\w* (?:finish|complet|ended)|com "
     r"sucesso|"
     r"(?:training|job|run|evaluation) (?:is |has |was )?(?:done|complete|finished|ended))|"
     r"max_(?:epochs|steps)=\d+` reached|train_runtime|exit(?:ed)?(?: with)?(?: code| status)?:? 0\b"
 )
 """What programs print that ended well."""
-_WARNING: Final = re.compile(
+_WARNING: Final = compile_regex(
     r"NCCL WARN|\bwandb: |\bld: cannot find -l|ld returned \d+ exit status|failed call to cuInit|"
-    r"^\[W\d* ?.*\w\.cpp:\d+\]"
+    r"^\[W.*\w\.cpp:\d+\]"
 )
 """What torch, NCCL, trackers and compilers say before the program fails, or before it tries something else."""
 _HARMLESS: Final = re.compile(
@@ -82,9 +84,9 @@ _ENDED: Final = re.compile(
 _NAMED_EXCEPTION: Final = re.compile(
     r"(?<![\w.])((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Failed))(?::(?: |$)|\((?=['\"]))"
 )
-_END: Final = re.compile(
-    r"srun: error: .* task|slurmstepd: error: \*\*\*|Traceback \(most|ChildFailedError|DUE TO |Root Cause"
-)
+_MOST_NAMED: Final = 8
+"""How many exceptions that a line names are looked at."""
+_ENDS: Final = (*_LAUNCHER_ENDS, "slurmstepd: error: ***", "Traceback (most", "DUE TO ")
 """What a start prints that ends: only after it another start can follow in the same file."""
 
 
@@ -188,11 +190,12 @@ def observe_lines(
     if near is None:
         near = modification_time(lines[0].path) if lines else None
     known: set[tuple[str, bool]] = set()
+    ordinary_after = count_ordinary_after(lines)
     for index, line in enumerate(lines):
         match = find_rule(line.text)
         if match and (match[0].key, match[0].general) not in known:
             known.add((match[0].key, match[0].general))
-            after = None if _BY_SLURM.match(line.text) else len(ordinary_lines(lines[index + 1 :]))
+            after = None if _BY_SLURM.match(line.text) else ordinary_after[index + 1]
             time = read_time(line, near or 0.0) if line.time is None else line.time
             own_rank, place = line.rank if rank is None else rank, host or line.host
             more: dict[str, Any] = {"time": time, "lines_after": after}
@@ -211,7 +214,8 @@ def observe_last_words(lines: Sequence[LogLine], *, has_ended: bool = False) -> 
     found: dict[str, Observation] = {}
     for line, after in _last_words([join_message(lines, index) for index in range(len(lines))]):
         # an exception behind other words, `Kind: why` also for `Kind('why')`; then the line
-        named = (f"{found[1]}: {line.text[found.end() :]}" for found in _NAMED_EXCEPTION.finditer(line.text))
+        behind = islice(_NAMED_EXCEPTION.finditer(line.text), _MOST_NAMED)
+        named = (f"{found[1]}: {line.text[found.end() :]}" for found in behind)
         for text in (*named, line.text):
             match = find_rule(text, "exception" if names_exception(text) else "end")
             if match is None:
@@ -290,7 +294,9 @@ def read_log_evidence(
     for file, outlived in zip(files, caught, strict=True):
         behind = max((index + 1 for index, line in enumerate(file) if line.text in outlived), default=0)
         has_ended = has_ended or any(_ENDED.search(line.text) for line in file[behind:])
-    counts = partial(_counts, files=files, may_be_well=may_be_well, has_ended=has_ended)
+    by_name = {relative_path(file[0].path): file for file in files if file}
+    ordinary = Counter({name: len(ordinary_lines(file)) for name, file in by_name.items()})
+    counts = partial(_counts, files=by_name, ordinary=ordinary, may_be_well=may_be_well, has_ended=has_ended)
     found = [seen for seen in found if counts(seen)]
     if not any(seen.is_cause for seen in found):
         found += [seen for file in files for seen in observe_last_words(file, has_ended=has_ended) if counts(seen)]
@@ -306,16 +312,25 @@ def read_log_evidence(
     )
 
 
-def _counts(seen: Observation, files: Sequence[Sequence[LogLine]], *, may_be_well: bool, has_ended: bool) -> bool:
-    """Return whether it is no line after which much was printed, and no warning of a library that went on."""
-    own = [file for file in files if file and relative_path(file[0].path) == seen.line.file]
+def _counts(
+    seen: Observation,
+    files: Mapping[str, Sequence[LogLine]],
+    ordinary: Counter[str],
+    *,
+    may_be_well: bool,
+    has_ended: bool,
+) -> bool:
+    """Return whether it is no line after which much was printed, and no warning of a library that went on.
+
+    `ordinary` is the number of ordinary lines of each file.
+    """
     is_head = seen.line.number <= _HEAD_LINES and seen.rank is None  # much may be printed in the other files, too
-    elsewhere = sum(len(ordinary_lines(file)) for file in files if file not in own) if may_be_well and is_head else 0
+    elsewhere = ordinary.total() - ordinary[seen.line.file] if may_be_well and is_head else 0
     after = seen.lines_after or 0
     if may_be_well and seen.lines_after is not None and after + elsewhere > OUTLIVED_LINES:
         return False
     is_warning = after > 0 and not has_ended and _WARNING.search(seen.line.text) is not None
-    return not (is_warning and any(_shows_steps(file, after) for file in own))
+    return not (is_warning and _shows_steps(files.get(seen.line.file, ()), after))
 
 
 def _read_last_start(path: Path, rank: int | None) -> list[LogLine]:
@@ -348,16 +363,21 @@ def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
         elif ended and all(is_ordinary(one) and not _looks_wrong(one) for one in lines[index : index + 3]):
             heads |= {head} if len(set(head)) == len(head) else set()
             ended = False
-        ended = ended or _END.search(line.text) is not None
-    long = (start for start in sorted(starts, reverse=True) if sum(map(is_ordinary, lines[start:])) > MOST_AFTER_FATAL)
+        ended = ended or _has_end(line.text, _ENDS)
+    after = count_ordinary_after(lines)
+    long = (start for start in sorted(starts, reverse=True) if after[start] > MOST_AFTER_FATAL)
     return lines[next(long, 0) :]
+
+
+def _has_end(text: str, words: Sequence[str]) -> bool:
+    return any(word in text for word in words) or " task" in text.partition("srun: error: ")[2]
 
 
 def _find_outlived_ends(lines: Sequence[LogLine]) -> Iterator[int]:
     """Yield the index after each end that a launcher reported, and after which a program printed much."""
     last, printed = None, 0
     for index, line in enumerate(lines):
-        if _LAUNCHER_END.search(line.text):
+        if _has_end(line.text, _LAUNCHER_ENDS):
             last, printed = index + 1, 0
         printed += is_ordinary(line)
         if last and printed > OUTLIVED_LINES:

@@ -4,7 +4,6 @@ A separate process reads the dumps.
 """
 
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,12 +12,13 @@ from pathlib import Path
 from typing import Final
 
 from slurmddp.diagnose import flight_pickles
+from slurmddp.diagnose.rule_types import compile_regex
 
 READ_LIMIT_S: Final = 30.0
 """For all dumps, which one process reads; a dump usually takes a tenth of a second."""
 _SAME_SIZES: Final = frozenset({"all_reduce", "allreduce", "broadcast"})
 """Collectives whose sizes must be equal on all ranks."""
-_TIMED_OUT: Final = re.compile(
+_TIMED_OUT: Final = compile_regex(
     r"\[(?:(?P<group>PG .*?) )?Rank (?P<rank>\d+)\] Watchdog caught collective operation timeout: "
     r"WorkNCCL\(SeqNum=(?P<number>\d+), OpType=(?P<kind>\w+)"
 )

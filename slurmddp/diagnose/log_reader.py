@@ -3,8 +3,10 @@
 import os
 import re
 import sys
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -19,7 +21,7 @@ COUNTED_BYTES: Final = 2**31
 """Up to this offset lines are counted to number one: that takes a second or two."""
 EVIDENCE_CHARS: Final = 297
 """How much of a long line is evidence."""
-_BLOCK_BYTES: Final = 2**22
+_BLOCK_BYTES: Final = 2**18
 _LINE_ENDS: Final = (b"\n", b"\r")
 """A progress bar ends its lines with the second alone."""
 _BAR: Final = re.compile(rb"\d%|\bit/s|s/it|\d/\d+ \[")
@@ -77,14 +79,32 @@ def _split_lines(path: Path, data: bytes, offset: int) -> Iterator[LogLine]:
 
 def make_evidence(line: LogLine) -> Line:
     """Return a line as evidence, with its number: 0 if it lies too far into the file to be counted."""
-    number, left = 1, line.offset if line.offset <= COUNTED_BYTES else 0
-    try:
-        with line.path.open("rb") as file:
-            while left and (block := file.read(min(_BLOCK_BYTES, left))):
-                number, left = number + block.count(b"\n"), left - len(block)
-    except OSError:
-        number = 0
-    return Line(relative_path(line.path), number if line.offset <= COUNTED_BYTES else 0, line.text.strip())
+    number = 0
+    if line.offset <= COUNTED_BYTES:
+        with suppress(OSError):
+            number = _count_lines(line.path, line.offset)
+    return Line(relative_path(line.path), number, line.text.strip())
+
+
+def _count_lines(path: Path, offset: int) -> int:
+    """Return the number of the line at an offset. Raises OSError."""
+    with path.open("rb") as file:
+        info = os.fstat(file.fileno())
+        known = _known_numbers(path, info.st_ino, info.st_mtime_ns)
+        at, number = known[bisect_right(known, (offset, sys.maxsize)) - 1]
+        file.seek(at)
+        while block := file.read(min(_BLOCK_BYTES, offset - at)):
+            at, number = at + len(block), number + block.count(b"\n")
+            if at > known[-1][0]:
+                known.append((at, number))
+    return number
+
+
+@lru_cache(maxsize=4096)
+def _known_numbers(path: Path, inode: int, modified: int) -> list[tuple[int, int]]:
+    """Return offsets in a file with the numbers of their lines, to which `_count_lines` adds: nothing is read twice."""
+    del path, inode, modified
+    return [(0, 1)]
 
 
 def relative_path(path: Path) -> str:

@@ -5,7 +5,7 @@ A prefix is found by its repetition: nearly all lines begin with it, or the head
 
 import re
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final
 
 from slurmddp.diagnose.log_reader import LogLine
@@ -17,6 +17,8 @@ SAMPLE: Final = 500
 """So many lines are looked at to find a prefix."""
 _FEWEST_LINES: Final = 4
 _MOST_PREFIXES: Final = 6
+_MOST_SHAPES: Final = 64
+"""So many different prefixes of tracebacks are removed: one for each node, say."""
 TIME: Final = (
     r"[\[(]?"
     r"(?:\d{4}[-/.]\d\d[-/.]\d\d[T _]|\d\d[-/]\d\d(?:[-/]\d\d)?[ _]|\w{3} +\d{1,2} (?:\d{4} )?|"
@@ -30,7 +32,7 @@ _CLEAR_KINDS: Final = tuple(
     for pattern in (
         rf"{TIME}(?: ?[:,|] ?| |$)",
         r"\[\d+,(?P<rank>\d+)\]<\w+>: ?",  # mpirun --tag-output
-        r"\([^()]*\bpid=\d+[^()]*\) ?",  # Ray
+        r"\((?=[^()]*\bpid=\d)[^()]*\) ?",  # Ray
         r"\[(?:rank|default)(?P<rank>\d+)\]:? ?",
         r"\[?[Rr]ank[ _:=]?(?P<rank>\d+)\]?[:|] ?",
     )
@@ -85,7 +87,7 @@ def _strip_around_tracebacks(lines: Sequence[LogLine]) -> list[LogLine]:
             shape = re.sub(r"\\?\d+", r"\\d+", re.escape(prefix))
             if re.match(shape, below.text):
                 shapes.append(shape)
-    for shape in dict.fromkeys(shapes):
+    for shape in islice(dict.fromkeys(shapes), _MOST_SHAPES):
         lines = [_strip(line, re.compile(shape)) for line in lines]
     return list(lines)
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from slurmddp.diagnose.log_reader import LogLine, cut_around
-from slurmddp.diagnose.rule_types import compile_regex
+from slurmddp.diagnose.rule_types import compile_regex, compile_set
 from slurmddp.errors import UsageError
 from slurmddp.slurm.hostlist import expand
 
@@ -47,6 +47,8 @@ _OF_ANY: Final = tuple(
     )
 )
 """For any part of a line that names no rank."""
+_TELLS_END: Final = compile_set(regex.pattern for regex in (*_OF_A_RANK, *_OF_ANY))
+"""Any of them: most lines have none, and are searched once."""
 _NOT_MEANT: Final = compile_regex(r"\bSIG\w+ (?:by OOM|or )")
 _LAST_WORD: Final = compile_regex(
     r"(?:^|[])%|/]) ?(?P<word>Killed|Segmentation fault|Bus error|Aborted|Illegal instruction|Terminated)"
@@ -109,6 +111,8 @@ def parse_rank_exits(lines: Sequence[LogLine], *, tasks_are_nodes: bool = False)
 
 
 def _parse_line(line: LogLine, *, tasks_are_nodes: bool) -> RankExit | None:
+    if not _TELLS_END.Match(line.text):
+        return None
     if match := next((match for regex in _OF_A_RANK if (match := regex.match(line.text))), None):
         named = match.groupdict()
         host, tasks = named.get("host") or "", named.get("tasks")

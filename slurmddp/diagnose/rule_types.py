@@ -5,7 +5,7 @@ is what any program, or a stranger, has printed. There is no look-ahead and no l
 meant.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, Final, Literal
@@ -48,6 +48,15 @@ def compile_regex(pattern: str) -> Any:
     except re2.error as error:
         reason = error.args[0].decode() if isinstance(error.args[0], bytes) else str(error)
         raise ValueError(f"RE2 does not take the regex {pattern}: {reason}") from error
+
+
+def compile_set(patterns: Iterable[str]) -> Any:
+    """Return patterns as one automaton of RE2, whose `Match` returns the numbers of those that a text has."""
+    found = re2.Set.SearchSet(quiet_options())
+    for pattern in patterns:
+        found.Add(pattern)
+    found.Compile()
+    return found
 
 
 def quiet_options() -> Any:

@@ -38,6 +38,7 @@ from slurmddp.errors import UsageError
 from slurmddp.exit_codes import STOPPED
 from slurmddp.runs.exit_records import ExitRecord
 from slurmddp.runs.facts import Attempt, read_attempt
+from slurmddp.runs.files import open_regular
 from slurmddp.runs.history import Event, History, LogPart
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.hostlist import expand
@@ -220,8 +221,8 @@ def _find_reason_rule(reason: str) -> tuple[Rule, Mapping[str, str]]:
 
 def _read_exceptions(path: Path) -> list[str]:
     """Return the exceptions in a rank's error file, the first raised at the head: the first line of each."""
-    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        message = json.loads(path.read_bytes())["message"]
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError), open_regular(path) as file:
+        message = json.loads(file.read())["message"]
         stack = [LogLine(path, 0, line) for line in str(message["extraInfo"]["py_callstack"]).splitlines()]
         last = find_tracebacks(stack)[-1:]
         texts = [line.text for traceback in last for line in traceback.exceptions]

@@ -1,6 +1,7 @@
 """Python's tracebacks in a log: which exceptions they name, and which of them ended a program. Pure."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -148,7 +149,7 @@ def find_fatal_tracebacks(lines: Sequence[LogLine]) -> list[Traceback]:
     one shape, as of steps, say that it went on.
     """
     found = find_tracebacks(lines)
-    exceptions = {line.text for traceback in found for line in traceback.exceptions}
+    exceptions = sorted({line.text for traceback in found for line in traceback.exceptions})
     ordinary = [is_ordinary(line) and not (names_exception(line.text) and _is_told(line, exceptions)) for line in lines]
     after = [*accumulate(reversed(ordinary), initial=0)][::-1]  # one pass: programs log thousands of caught exceptions
     found = [replace(traceback, lines_after=after[traceback.end]) for traceback in found]
@@ -177,10 +178,15 @@ def line_shape(text: str) -> str:
     return _NUMBERS.sub("0", text)
 
 
-def _is_told(line: LogLine, exceptions: set[str]) -> bool:
-    """Return whether other ranks printed this exception in their tracebacks, too."""
-    is_head = line.text.endswith(":")
-    return line.text in exceptions or (is_head and any(told.startswith(line.text) for told in exceptions))
+def _is_told(line: LogLine, exceptions: Sequence[str]) -> bool:
+    """Return whether tracebacks of other ranks have this exception, or one that begins so; they are sorted."""
+    told = exceptions[at] if (at := bisect_left(exceptions, line.text)) < len(exceptions) else ""
+    return told.startswith(line.text) if line.text.endswith(":") else told == line.text
+
+
+def count_ordinary_after(lines: Sequence[LogLine]) -> list[int]:
+    """Return for each index, and for the end, how many ordinary lines there are from it on."""
+    return [*accumulate(map(is_ordinary, reversed(lines)), initial=0)][::-1]
 
 
 def ordinary_lines(lines: Sequence[LogLine]) -> list[LogLine]:

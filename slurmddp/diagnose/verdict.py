@@ -4,7 +4,6 @@ The first step that finds something decides: all ranks stopped as they were told
 can be a cause; the first rank that its launcher saw fail; the first time-out; a rank without a record.
 """
 
-import re
 from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Final
@@ -13,7 +12,7 @@ from slurmddp.diagnose.evidence import Evidence, weaken
 from slurmddp.diagnose.flight_recorder import Divergence
 from slurmddp.diagnose.log_reader import make_evidence
 from slurmddp.diagnose.rank_exits import RankExit
-from slurmddp.diagnose.rule_types import EXIT_STATUS, RESUME, UNKNOWN, Diagnosis, Line, Observation
+from slurmddp.diagnose.rule_types import EXIT_STATUS, RESUME, UNKNOWN, Diagnosis, Line, Observation, compile_regex
 from slurmddp.diagnose.rules import end_causes, load_rules
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.text import count
@@ -24,7 +23,7 @@ SHOWN_PEERS: Final = 2
 SHOWN_ABSENT: Final = 8
 STOP_REASONS: Final = ("time limit", "preempted", "requeued", "cancelled", "script killed")
 """What rank 0's record says in brackets of being told to stop; with `-` for the blank it is the cause."""
-_OTHER_JOB: Final = re.compile(r"(?:slurmstepd|\] error: ).*\*\*\* (?:JOB|STEP) (\d+)")
+_OTHER_JOB: Final = compile_regex(r"(?:slurmstepd|\] error: ).*\*\*\* (?:JOB|STEP) (\d+)")
 _PEER_LOST: Final = frozenset({"peer-lost", "aborted"})
 _WAITED: Final = frozenset({"collective-timeout", "rank-missing", "mesh-failed"})
 """What ranks print that waited for another one."""

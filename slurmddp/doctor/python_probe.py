@@ -3,15 +3,17 @@
 Its arguments are the modules that COMMAND names.
 """
 
-import json
 import sys
+
+sys.path[:] = [folder for folder in sys.path if folder]  # ranks start with -P: the working folder may be anyone's
+
+import json  # noqa: E402 - behind the line above
 
 if __name__ == "__main__":
     found: "dict[str, object]" = {"version": sys.version_info[:3]}
     if sys.version_info >= (3, 8):  # noqa: UP036 - an old Python runs this, too
         from importlib import metadata, util
 
-        here = sys.path.pop(0)  # ranks start with -P: only COMMAND is looked up in the working folder
         for name in ("torch", "slurmddp"):
             spec = util.find_spec(name)
             found[name] = found[name + " in"] = None
@@ -21,6 +23,6 @@ if __name__ == "__main__":
                     found[name] = metadata.version(name)
                 except metadata.PackageNotFoundError:
                     found[name] = "without a version"
-        sys.path.insert(0, here)
+        sys.path.insert(0, "")  # where COMMAND is looked up
         found["modules"] = {name: util.find_spec(name.partition(".")[0]) is not None for name in sys.argv[1:]}
     print(json.dumps(found))  # noqa: T201 - the answer

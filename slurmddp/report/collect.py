@@ -24,7 +24,7 @@ from slurmddp.runs.facts import read_run
 from slurmddp.runs.files import TAIL_BYTES, open_or_empty
 from slurmddp.runs.history import Event, History
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.log_tail import file_size, start_of_tail
+from slurmddp.runs.log_tail import file_size
 from slurmddp.runs.lookup import Target, find_all_jobs
 from slurmddp.runs.submissions import parse_time, submissions
 from slurmddp.slurm.job_info import JobRef
@@ -109,9 +109,9 @@ def collect_report(run: RunDir, environ: Mapping[str, str], *, now: float) -> Re
         report = replace(report, diagnosis=found)
         if found.rank is not None and found.attempt:
             path = run.rank_log(found.job_id, found.attempt, found.rank)
-            with open_or_empty(path) as log:
-                log.seek(start_of_tail(path, LAST_LINES, file_size(path)))
-                lines = log.read(TAIL_BYTES).splitlines()
+            with open_or_empty(path, grows=True) as log:
+                log.seek(max(0, file_size(path) - TAIL_BYTES))
+                lines = log.read(TAIL_BYTES).splitlines()[-LAST_LINES:]
             report = replace(report, last_lines=tuple(str(mask_secrets(clean_line(line))) for line in lines))
     return report
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from slurmddp.report.attempts import TimedAttempt
-from slurmddp.runs.files import open_or_empty
+from slurmddp.runs.files import numbered_lines, open_or_empty
 from slurmddp.runs.history import Event, number, parse_events
 
 MOST_METRICS: Final = 4000
@@ -43,11 +43,11 @@ Counts = Mapping[tuple[str, str], Mapping[str, ValueCount]]
 
 def read_events(path: Path) -> tuple[tuple[Event, ...], Counts]:
     """Return the events of a file of JSON lines as `downsample_events`; none if there is no file."""
-    with open_or_empty(path) as file:
-        count = sum(_METRICS in line for line in file)
+    with open_or_empty(path, grows=True) as file:
+        count = sum(_METRICS in line for _, line in numbered_lines(file))
         file.seek(0)
         size = 1 if count <= MOST_METRICS else -(-count * _OF_A_BUCKET // MOST_METRICS)
-        return downsample_events(parse_events(file), size)
+        return downsample_events(parse_events(line for _, line in numbered_lines(file)), size)
 
 
 def downsample_events(events: Iterable[Event], size: int) -> tuple[tuple[Event, ...], Counts]:

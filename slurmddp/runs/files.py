@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,6 +15,10 @@ from slurmddp.errors import UsageError
 
 TAIL_BYTES = 2**16
 """As much of the end of a file is read where only the newest counts."""
+LARGEST_BYTES = 2**25
+"""A larger file of a run is not read, but for output and events, which grow and are read in parts."""
+LINE_BYTES = 2**20
+"""A longer line is no record, and nothing behind it is read: holes of a file have no lines, and cost no space."""
 
 
 def check_out_file(path: str, option: str) -> None:
@@ -84,27 +89,33 @@ def append_record(path: Path, record: Mapping[str, Any]) -> None:
         os.close(descriptor)
 
 
-def _open_descriptor(path: Path, flags: int) -> int:
-    """Open a regular file. Raises OSError for another, which could block or have no end."""
+def _open_descriptor(path: Path, flags: int, largest: int | None = None) -> int:
+    """Open a regular file. Raises OSError for another, which could block or have no end, and for one that is larger."""
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+    info = os.fstat(descriptor)
+    if stat.S_ISREG(info.st_mode) and (largest is None or info.st_size <= largest):
         return descriptor
     os.close(descriptor)
+    if stat.S_ISREG(info.st_mode):
+        raise OSError(errno.EFBIG, f"it has {info.st_size >> 20} MB, more than {LARGEST_BYTES >> 20}", str(path))
     raise OSError(errno.EINVAL, "not a regular file", str(path))
 
 
-def open_regular(path: Path, buffering: int = -1) -> BinaryIO:
-    """Open a file of a run to read. Raises OSError, also for what is not a regular file."""
-    return os.fdopen(_open_descriptor(path, os.O_RDONLY), "rb", buffering)
+def open_regular(path: Path, buffering: int = -1, *, grows: bool = False) -> BinaryIO:
+    """Open a file of a run to read; `grows` allows any size.
+
+    Raises OSError, also for what is not a regular file or too large.
+    """
+    return os.fdopen(_open_descriptor(path, os.O_RDONLY, None if grows else LARGEST_BYTES), "rb", buffering)
 
 
-def open_or_empty(path: Path) -> BinaryIO:
-    """Open a file of a run to read; an empty one in place of a missing one.
+def open_or_empty(path: Path, *, grows: bool = False) -> BinaryIO:
+    """Open a file of a run to read; an empty one in place of a missing one. `grows` allows any size.
 
     So it is, after a warning, for one that cannot be read: one damaged run does not hide the others.
     """
     try:
-        return open_regular(path)
+        return open_regular(path, grows=grows)
     except (FileNotFoundError, NotADirectoryError):
         pass
     except OSError as error:
@@ -118,6 +129,16 @@ def warn_once(line: str) -> None:
     import logging  # noqa: PLC0415 - it slows down every start, and is needed only when something is wrong
 
     logging.getLogger("slurmddp").warning("%s", line)
+
+
+def numbered_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file with their numbers, up to the first that is longer than LINE_BYTES, which is cut."""
+    for number in count(1):
+        line = file.readline(LINE_BYTES)
+        if line:
+            yield number, line
+        if not line.endswith(b"\n"):
+            return
 
 
 def read_records(path: Path) -> Iterator[dict[str, Any]]:

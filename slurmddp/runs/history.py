@@ -14,7 +14,7 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import Any, BinaryIO, Final, NamedTuple, Self
 
-from slurmddp.runs.files import TAIL_BYTES, open_or_empty, parse_record, parse_records
+from slurmddp.runs.files import LINE_BYTES, TAIL_BYTES, numbered_lines, open_or_empty, parse_record, parse_records
 from slurmddp.runs.layout import RunDir
 from slurmddp.text import count
 
@@ -27,7 +27,6 @@ _FREQUENT: Final = (b'"event": "metrics"', b'"event": "checkpoint"')
 _TRAILING_KINDS: Final = frozenset({"end", "attempt_end", "checkpoint", "metrics"})
 SUPERVISION: Final = frozenset({"attempt_start", "attempt_end", "requeue", "job_end", "fenced"})
 _RECENT: Final = 64
-_BLOCK_BYTES: Final = 2**20
 _HEAD: Final = frozenset({"time", "event", "job", "attempt", "rank", "host"})
 
 
@@ -151,8 +150,8 @@ class History(_Events):
 
 def read(run: RunDir) -> History:
     """Return all that a run has written down."""
-    with open_or_empty(run.events) as file:
-        return _to_history(run, enumerate(file, 1))
+    with open_or_empty(run.events, grows=True) as file:
+        return _to_history(run, numbered_lines(file))
 
 
 def read_outline(run: RunDir) -> History:
@@ -160,7 +159,7 @@ def read_outline(run: RunDir) -> History:
 
     They make up nearly all of a long run's gigabytes, so most blocks of the file are passed over whole.
     """
-    with open_or_empty(run.events) as file:
+    with open_or_empty(run.events, grows=True) as file:
         return _to_history(run, _outline_lines(file))
 
 
@@ -179,8 +178,10 @@ def _to_history(run: RunDir, lines: Iterable[tuple[int, bytes]]) -> History:
 def _outline_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     recent: deque[tuple[int, bytes]] = deque(maxlen=_RECENT)
     before = 0
-    while block := file.read(_BLOCK_BYTES) + file.readline():
+    while block := file.read(LINE_BYTES) + file.readline(LINE_BYTES):
         count, lines = block.count(b"\n"), block.removesuffix(b"\n").split(b"\n")
+        if not count and len(block) > LINE_BYTES:
+            break
         if sum(map(block.count, _FREQUENT)) == count == len(lines):
             recent.extend(enumerate(lines[-_RECENT:], before + max(0, count - _RECENT) + 1))
         else:
@@ -196,7 +197,7 @@ def _outline_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 def read_newest(run: RunDir, *, size: int = TAIL_BYTES) -> History:
     """Return the events in the last `size` bytes of the file: 64 KiB are enough for the progress of a run."""
-    with open_or_empty(run.events) as file:
+    with open_or_empty(run.events, grows=True) as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - size))
         return History(tuple(parse_events(file.read().split(b"\n"))))
 

@@ -224,6 +224,10 @@ class RunDir(_Folder):
             raise UsageError(f"{said}; choose another folder by --runs-dir") from error
         return missing[-1]
 
+    def explain_strange(self) -> str:
+        """Return why the run's folder is not this user's alone; empty if it is. Raises OSError when it is missing."""
+        return explain_distrust(self.path) or explain_foreign(self.path.resolve())
+
     def remove_unused(self, outermost: Path) -> None:
         """Remove the folders that `create` made, up to `outermost`, as far as they are still empty."""
         with suppress(OSError):

@@ -67,7 +67,7 @@ class GrowingFile:
         return size > self.at
 
     def _read(self, limit: int) -> bytes:
-        with open_or_empty(self.path) as file:
+        with open_or_empty(self.path, grows=True) as file:
             file.seek(self.at)
             return file.read(max(0, min(limit, self.end - self.at)))
 
@@ -82,13 +82,13 @@ def file_size(path: Path) -> int:
 
 def start_of_tail(path: Path, count: int, end: int) -> int:
     """Return where the last `count` lines before `end` begin, reading from there back; 0 for a missing file."""
-    with open_or_empty(path) as file:
+    with open_or_empty(path, grows=True) as file:
         return _back(file.fileno(), end, count)
 
 
 def end_of_lines(path: Path) -> int:
     """Return where the last whole line of a file ends; 0 for a missing file."""
-    with open_or_empty(path) as file:
+    with open_or_empty(path, grows=True) as file:
         end = os.fstat(file.fileno()).st_size
         is_whole = end == 0 or os.pread(file.fileno(), 1, end - 1) == b"\n"
         return end if is_whole else _back(file.fileno(), end, 1)

@@ -5,41 +5,27 @@ virtual environments, and folders with a `.gitignore` that ignores `*`.
 """
 
 import errno
-import hashlib
 import os
 import shutil
-import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import UsageError
+from slurmddp.runs.code_copy import LISTING, Entry, digest_of, write_listing
 from slurmddp.runs.layout import RunDir
 from slurmddp.script import git
 from slurmddp.text import quote_value
+from slurmddp.trust import explain_foreign, explain_foreign_below
 
 MOST_BYTES: Final = 256 * 2**20
 MOST_FILES: Final = 20_000
-_DIGITS: Final = 16
-"""Hex digits of a copy's name: 64 bits are enough for the copies of one run."""
 _EXCLUDED = frozenset({"__pycache__", ".git", ".hg", ".svn", ".ipynb_checkpoints"})
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A file or a symbolic link of the code."""
-
-    path: str
-    """Relative to the top of the code."""
-    content: str
-    """The sha256 of a file in hex; the target of a link."""
-    is_link: bool = False
-    executable: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,11 +39,7 @@ class Code:
     @property
     def digest(self) -> str:
         """The name of the copy; it depends on the entries, not on the folder."""
-        whole = hashlib.sha256()
-        for entry in self.entries:
-            kind = "l" if entry.is_link else "x" if entry.executable else "f"
-            whole.update(os.fsencode(f"{kind}\0{entry.path}\0{entry.content}\0"))
-        return whole.hexdigest()[:_DIGITS]
+        return digest_of(self.entries)
 
 
 def read_code(spec: JobSpec) -> Code:
@@ -71,7 +53,7 @@ def read_code(spec: JobSpec) -> Code:
     top = work_tree.resolve() if work_tree else start
     found = _in_work_tree(top, "") if work_tree else _in_folder(top, "")
     found = (path for path in found if not PurePosixPath(path).name.startswith(".."))  # left by a killed submission
-    paths = sorted(set(islice(found, MOST_FILES + 1)))
+    paths = sorted(set(islice(found, MOST_FILES + 1)) - {LISTING})
     if len(paths) > MOST_FILES:
         raise UsageError(f"--snapshot: {top} has more than {MOST_FILES} files; {_advice(top)}")
     if script and not (script.is_relative_to(top) and str(script.relative_to(top)) in set(paths)):
@@ -87,12 +69,14 @@ def read_code(spec: JobSpec) -> Code:
 def copy_code(code: Code, run: RunDir) -> Path | None:
     """Copy the code to the run's folder, completely or not at all; return the copy, None when it already exists.
 
-    Deleted files of an existing copy are restored; its other files stay, since a job may be reading them.
-    Raises UsageError when a file has changed since the code was read.
+    Deleted and changed files of an existing copy are restored; its other files stay, since a job may be reading them.
+    Raises UsageError when a file has changed since the code was read, or another user has made a file of the copy.
     """
     place = run.code(code.digest)
     was_there = place.is_dir()
-    missing = [entry for entry in code.entries if not os.path.lexists(place / entry.path)]
+    if was_there and (why := explain_foreign(place) or explain_foreign_below(place)):
+        raise UsageError(f"--snapshot: {why}; remove {place}, or choose another --name")
+    missing = [entry for entry in code.entries if not _has(place, entry)]
     if was_there and not missing:
         return None
     run.codes.mkdir(exist_ok=True)
@@ -100,10 +84,11 @@ def copy_code(code: Code, run: RunDir) -> Path | None:
     try:
         for entry in missing:
             _copy(code.top, entry, part / entry.path)
+        write_listing(part, code.entries)
         if was_there:
-            for entry in missing:
-                (place / entry.path).parent.mkdir(parents=True, exist_ok=True)
-                (part / entry.path).replace(place / entry.path)
+            for path in (*(entry.path for entry in missing), LISTING):
+                (place / path).parent.mkdir(parents=True, exist_ok=True)
+                (part / path).replace(place / path)
             return None
         part.rename(place)
     except OSError as error:
@@ -114,6 +99,12 @@ def copy_code(code: Code, run: RunDir) -> Path | None:
         if part.exists():
             remove_copy(part)
     return place
+
+
+def _has(copy: Path, entry: Entry) -> bool:
+    with suppress(OSError):
+        return Entry.read(copy, entry.path) == entry
+    return False
 
 
 def remove_copy(copy: Path) -> None:
@@ -181,17 +172,17 @@ def _advice(top: Path) -> str:
 
 
 def _read_entry(top: Path, path: str) -> Entry:
-    place = top / path
     try:
-        if place.is_symlink():
-            target = Path(os.path.normpath(place.parent / place.readlink()))  # relative inside the code, else absolute
-            inside = target.is_relative_to(top)
-            return Entry(path, os.path.relpath(target, place.parent) if inside else str(target), is_link=True)
-        with place.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return Entry(path, digest, executable=bool(place.stat().st_mode & stat.S_IXUSR))
+        entry = Entry.read(top, path)
     except OSError as error:
-        raise UsageError(f"--snapshot: {place} cannot be read: {error.strerror}") from error
+        raise UsageError(f"--snapshot: {top / path} cannot be read: {error.strerror}") from error
+    return replace(entry, content=_move_link(top, top / path, entry.content)) if entry.is_link else entry
+
+
+def _move_link(top: Path, link: Path, target: str) -> str:
+    """Return the target of a link in the copy: relative to the link inside the code, else absolute."""
+    whole = Path(os.path.normpath(link.parent / target))
+    return os.path.relpath(whole, link.parent) if whole.is_relative_to(top) else str(whole)
 
 
 def _copy(top: Path, entry: Entry, place: Path) -> None:
@@ -201,8 +192,7 @@ def _copy(top: Path, entry: Entry, place: Path) -> None:
         return
     shutil.copyfile(top / entry.path, place)
     with place.open("rb") as copy:
-        digest = hashlib.file_digest(copy, "sha256").hexdigest()
         os.fsync(copy.fileno())
-    if digest != entry.content:
+    if Entry.read(place.parent, place.name).content != entry.content:
         raise UsageError(f"--snapshot: {top / entry.path} changed while it was copied; submit again")
     place.chmod(0o555 if entry.executable else 0o444)

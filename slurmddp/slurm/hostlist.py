@@ -29,7 +29,7 @@ def try_expand(text: str) -> tuple[str, ...] | None:
     items = re.findall(_ITEM, text)
     if not items or ",".join(items) != text:
         return None
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):  # thousands of brackets
         names = tuple(islice((name for item in items for name in _names(item)), _LONGEST + 1))
         return names if len(names) <= _LONGEST else None
     return None

@@ -4,7 +4,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -92,11 +91,12 @@ def cancel(jobs: Sequence[JobStatus], environ: Environ, notice: Callable[[str], 
                 )
             time.sleep(_POLL_S if left else 0)
     finally:
-        _record_cancellations(job for job in jobs if phase_of(states[_scancel_id(job.job_id)]) == "cancelled")
+        gone = (job for job in jobs if phase_of(states[_scancel_id(job.job_id)]) == "cancelled")
+        _record_cancellations(gone, notice)
     return [Cancelled(job_id, name, states[job_id]) for job_id, name in names.items()]
 
 
-def _record_cancellations(jobs: Iterable[JobStatus]) -> None:
+def _record_cancellations(jobs: Iterable[JobStatus], notice: Callable[[str], None]) -> None:
     """Record in the runs who cancelled their jobs, which have ended and write no more.
 
     Without accounting this is the only record. A run whose last event is a successful end stays finished: its job was
@@ -107,8 +107,11 @@ def _record_cancellations(jobs: Iterable[JobStatus]) -> None:
         for job_id, run in _runs_of(job, settings(job.run)) if job.run else ():
             if is_finished(run):
                 continue
-            with suppress(UsageError):  # on a full disk: the job is cancelled all the same
-                run.create()
+            try:
+                run.create()  # a setting whose task has not started has no folder
+            except UsageError as error:
+                notice(f"job {job_id} is cancelled, and its run has no record of that: {error}")
+                continue
             attempt = job.progress.attempt if job.progress else ""
             newest = attempt or next(reversed(run.attempts(job_id)), "")
             author = Author(job=job_id, attempt=newest, host=os.uname().nodename)

@@ -131,7 +131,7 @@ def test_a_log_is_parted_where_attempts_began(run):
 
 
 def test_blocks_of_metrics_alone_are_passed_over_and_lines_keep_their_numbers(run, monkeypatch):
-    monkeypatch.setattr(history, "_BLOCK_BYTES", 300)
+    monkeypatch.setattr(history, "LINE_BYTES", 300)
     many = [{**LINES[1], "step": step} for step in range(500)]
     write(run, *many, "{torn", *many, LINES[5], *many)
     outline = history.read_outline(run)

@@ -59,7 +59,7 @@ def test_a_file_that_is_missing_for_a_moment_is_not_read_again(path):
 
 
 def test_a_file_that_vanishes_between_its_size_and_its_opening_is_empty(path, monkeypatch):
-    def vanish(*_):
+    def vanish(*_, **__):
         raise FileNotFoundError
 
     path.write_bytes(b"one\n")

@@ -12,11 +12,10 @@ from string import Formatter
 from typing import Any, Final, NamedTuple
 
 import msgspec
-import re2
 
 from slurmddp.config.job_files import configuration_folders, read_and_check_owner
 from slurmddp.config.toml import describe_place, parse_toml
-from slurmddp.diagnose.rule_types import Place, Rule, quiet_options
+from slurmddp.diagnose.rule_types import Place, Rule, compile_set
 from slurmddp.errors import UsageError
 
 _FOLDER: Final = Path(__file__).parent
@@ -122,10 +121,7 @@ def _patterns_for(place: Place) -> tuple[tuple[Rule, ...], Any]:
     if place == "end":
         rules = [rule for rule in rules if not (rule.key in _TAKE_ANY and rule.place == "exception")]
     rules.sort(key=lambda rule: (rule.general, rule.place == "end"))
-    found = re2.Set.SearchSet(quiet_options())
-    for pattern in (pattern for rule in rules for pattern in rule.patterns):
-        found.Add(pattern)
-    found.Compile()
+    found = compile_set(pattern for rule in rules for pattern in rule.patterns)
     return tuple(rule for rule in rules for _ in rule.patterns), found
 
 

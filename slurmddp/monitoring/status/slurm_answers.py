@@ -25,7 +25,9 @@ _MAX_SCRIPT_CHECKS: Final = 20
 """The scripts of up to so many jobs are compared, with one question for each."""
 SLACK: Final = timedelta(minutes=5)
 """The clocks of this machine and of the controller may differ by so much."""
-_RANGE: Final = re.compile(r"(\d+)(?:-(\d+)(?::([1-9]\d*))?)?", re.ASCII)
+_RANGE: Final = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::([1-9]\d{0,8}))?)?", re.ASCII)
+_MOST_TASKS: Final = 2**22
+"""The largest array that Slurm allows (MaxArraySize)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,9 +200,9 @@ class RowIndex:
 @cache
 def task_indices(job_id: str) -> frozenset[int] | None:
     """Return the task indices of `17_[1-3,7%2]`; None where Slurm has shortened the list."""
-    inside = re.search(r"\[(.*?)(?:%\d+)?\]$", job_id)
-    parts = [_RANGE.fullmatch(part) for part in inside[1].split(",")] if inside else [None]
+    inside = job_id.partition("[")[2].removesuffix("]").partition("%")[0]
+    parts = [_RANGE.fullmatch(part) for part in inside.split(",")]
     if not all(parts):
         return None
-    ranges = (range(int(part[1]), int(part[2] or part[1]) + 1, int(part[3] or 1)) for part in parts if part)
-    return frozenset(chain.from_iterable(ranges))
+    ranges = [range(int(part[1]), int(part[2] or part[1]) + 1, int(part[3] or 1)) for part in parts if part]
+    return frozenset(chain.from_iterable(ranges)) if sum(map(len, ranges)) <= _MOST_TASKS else None

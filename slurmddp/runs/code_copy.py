@@ -1,0 +1,77 @@
+"""The copy of a job's code in its run's folder (`--snapshot`): its digest, and whether it is what was submitted.
+
+Standard library only.
+"""
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from slurmddp.trust import explain_foreign, explain_foreign_below
+
+LISTING: Final = ".slurmddp-files"
+"""The file of a copy with the path of each of its entries: a program may write other files beside them."""
+_DIGITS: Final = 16
+"""Hex digits of a copy's name: 64 bits are enough for the copies of one run."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file or a symbolic link of the code."""
+
+    path: str
+    """Relative to the top of the code."""
+    content: str
+    """The sha256 of a file in hex; the target of a link."""
+    is_link: bool = False
+    executable: bool = False
+
+    @classmethod
+    def read(cls, top: Path, path: str) -> "Entry":
+        """Return the entry of a file or link. Raises OSError."""
+        place = top / path
+        if place.is_symlink():
+            return cls(path, str(place.readlink()), is_link=True)
+        with place.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            return cls(path, digest, executable=bool(os.fstat(file.fileno()).st_mode & stat.S_IXUSR))
+
+
+def digest_of(entries: Iterable[Entry]) -> str:
+    """Return the name of the copy of these entries, which are in the order of their paths."""
+    whole = hashlib.sha256()
+    for entry in entries:
+        kind = "l" if entry.is_link else "x" if entry.executable else "f"
+        whole.update(os.fsencode(f"{kind}\0{entry.path}\0{entry.content}\0"))
+    return whole.hexdigest()[:_DIGITS]
+
+
+def write_listing(copy: Path, entries: Iterable[Entry]) -> None:
+    """Write down the paths of the entries of a copy."""
+    (copy / LISTING).write_bytes(os.fsencode("\0".join(entry.path for entry in entries)))
+
+
+def explain_changed(copy: Path) -> str:
+    """Return why a copy is not the code of its digest, or what in it another user has made; empty for neither.
+
+    Raises OSError when it cannot be read.
+    """
+    if why := explain_foreign(copy) or explain_foreign_below(copy):
+        return why
+    with suppress(FileNotFoundError):  # an entry is missing
+        if digest_of(Entry.read(copy, path) for path in _list(copy)) == copy.name:
+            return ""
+    return f"{copy} is not the code that was submitted"
+
+
+def _list(copy: Path) -> list[str]:
+    """Return the paths of the entries; of a copy that an older version has made, of all files but compiled ones."""
+    with suppress(FileNotFoundError):
+        return [path for path in os.fsdecode((copy / LISTING).read_bytes()).split("\0") if path]
+    files = (path for path in copy.rglob("*") if path.is_symlink() or path.is_file())
+    return sorted(str(path.relative_to(copy)) for path in files if "__pycache__" not in path.parts)
