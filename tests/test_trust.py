@@ -1,65 +1,26 @@
 """Who may change what is at a path, for two real users, alice and mallory; root makes the folders."""
 
-import grp  # noqa: F401 loaded while root can read its Python, which the users of these tests cannot
 import os
-import pwd  # noqa: F401 as above
-import struct
+import shutil
 import subprocess
 import sys
-from contextlib import contextmanager
+import tempfile
+from pathlib import Path
 
 import pytest
+from users import ALICE, MALLORY, OTHERS, PROJECT, give, make, open_to_all, user
 
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
 from slurmddp.trust import explain_distrust, explain_foreign
 
-ALICE, MALLORY, PROJECT, OTHERS = 12001, 12002, 13001, 13002
-TAGS = {"user::": 1, "user": 2, "group::": 4, "group": 8, "mask": 16, "other": 32}
-
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become two users")
-
-
-@contextmanager
-def user(uid, *groups):
-    """Be a user in these groups, the first of which is the primary one."""
-    before = os.getgroups()
-    os.setgroups(groups)
-    os.setegid(groups[0])
-    os.seteuid(uid)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-        os.setegid(0)
-        os.setgroups(before)
 
 
 @pytest.fixture
 def place(tmp_path):
     """A folder that every user can reach, below folders of root."""
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder != folder.parent and len(folder.parts) > 2:
-            folder.chmod(0o755)
-    return tmp_path
-
-
-def make(path, uid, mode, gid=OTHERS):
-    path.mkdir()
-    os.chown(path, uid, gid)
-    path.chmod(mode)
-    return path
-
-
-def give(path, **permissions):
-    """Add an access list of Linux to a folder, as setfacl does; the mask is rwx."""
-    named = [(TAGS[key.split("_")[0]], perm, int(key.split("_")[1])) for key, perm in permissions.items()]
-    entries = [(1, 7, -1), *named, (4, 5, -1), (16, 7, -1), (32, 5, -1)]
-    raw = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in sorted(entries))
-    try:
-        os.setxattr(path, "system.posix_acl_access", raw)
-    except OSError as error:
-        pytest.skip(f"no access lists here: {error}")
+    return open_to_all(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -184,3 +145,103 @@ def test_in_a_real_user_namespace_too(place):
     if done.returncode and "unshare failed" in done.stderr:
         pytest.skip(done.stderr)
     assert done.stdout.strip() == "", done.stderr
+
+
+def _project_folder(place):
+    return make(place / "jobs", MALLORY, 0o2775, PROJECT)
+
+
+def _access_list(place):
+    folder = make(place / "jobs", MALLORY, 0o755)
+    give(folder, user_12001=7)
+    return folder
+
+
+def _scratch(place):
+    return make(place / "jobs", 0, 0o1777)
+
+
+def _home_that_root_cannot_enter(place):
+    return make(make(place / "home", ALICE, 0o700) / "jobs", ALICE, 0o700)
+
+
+def _folder_of_one_s_own_beside_a_workspace(place):
+    make(place / "workspace", MALLORY, 0o755)
+    return make(place / "runs", ALICE, 0o755)
+
+
+def _linked_home(place):
+    make(make(place / "data", 0, 0o755) / "alice", ALICE, 0o755)
+    (place / "home").symlink_to("data/alice")
+    return place / "home"
+
+
+def _automounted_parent(place):
+    parent = make(place / "net", 0, 0o755)
+    home = make(parent / "alice", ALICE, 0o700)
+    parent.chmod(0o555)
+    return home
+
+
+def _other_mount(place):
+    folder = Path(tempfile.mkdtemp(dir="/dev/shm"))
+    os.chown(folder, ALICE, OTHERS)
+    (place / "jobs").symlink_to(folder)
+    return place / "jobs"
+
+
+def _default_list_of_a_group(place):
+    folder = make(place / "jobs", MALLORY, 0o2775, PROJECT)
+    give(folder, "default", group_13001=7, group_13002=7)
+    return folder
+
+
+def _run_of_an_older_version(place):
+    for folder in (jobs := make(place / "jobs", ALICE, 0o755), jobs / "run", jobs / "run" / "code"):
+        folder.exists() or make(folder, ALICE, 0o755)
+    (jobs / "run" / "code").chmod(0o775)
+    return jobs
+
+
+SHARED = (
+    _project_folder,
+    _access_list,
+    _scratch,
+    _home_that_root_cannot_enter,
+    _folder_of_one_s_own_beside_a_workspace,
+    _linked_home,
+    _automounted_parent,
+    _other_mount,
+    _default_list_of_a_group,
+    _run_of_an_older_version,
+)
+
+
+@pytest.mark.parametrize("arrange", SHARED, ids=lambda arrange: arrange.__name__.strip("_"))
+def test_a_run_lies_where_people_share_and_its_job_finds_it_there(place, arrange):
+    folder = arrange(place)
+    try:
+        for _ in range(2):  # the second submission continues it
+            assert attempt(folder) == ""
+        with user(ALICE, PROJECT):
+            assert RunDir(folder / "run").explain_strange() == "", "asked by the job"
+            assert (folder / "run" / "logs").is_dir()
+    finally:
+        if folder.resolve().is_relative_to("/dev/shm"):  # noqa: S108 as above
+            shutil.rmtree(folder.resolve())
+
+
+def test_root_of_a_container_keeps_its_runs_outside_of_another_user_s_workspace(place):
+    workspace = make(place / "workspace", ALICE, 0o755)
+    with pytest.raises(UsageError, match="belongs to user 12001, who does not share it with you; or choose --runs-dir"):
+        RunDir(workspace / "jobs" / "run").create()
+    assert not (workspace / "jobs").exists()
+
+
+def test_a_user_without_rights_is_told_in_a_line_where_root_is_nobody(place):
+    home = make(place / "home", ALICE, 0o700)
+    with (
+        user(65534, 65534),
+        pytest.raises(UsageError, match=r"cannot be made: Permission denied; choose another folder"),
+    ):
+        RunDir(home / "jobs" / "run").create()

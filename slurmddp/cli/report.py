@@ -15,7 +15,6 @@ from slurmddp.errors import UsageError
 from slurmddp.report.collect import collect_report, make_json
 from slurmddp.report.html import render_page
 from slurmddp.runs.files import check_out_file, write_whole
-from slurmddp.runs.layout import RunDir
 
 STDOUT: Final = "-"
 
@@ -41,19 +40,14 @@ def report(word: str | None, *, out: str | None, runs_dir: str, as_figures: bool
     if out and out != STDOUT:
         check_out_file(out, "--out")
     run = find_run(word, runs_dir)
+    if not (out or as_figures) and (why := run.explain_strange()):  # another user could lead the page elsewhere
+        raise UsageError(f"no page is written to the run's folder: {why}; or give a FILE: --out FILE")
     found = collect_report(run, os.environ, now=time.time())
     if as_figures:
         click.echo(json.dumps(make_json(found)))
     elif out == STDOUT:
         write_bytes(sys.stdout, render_page(found))
     else:
-        path = Path(out) if out else _own_page(run)
+        path = Path(out) if out else run.report
         write_whole(path, render_page(found))
         click.echo(str(path))
-
-
-def _own_page(run: RunDir) -> Path:
-    """Return the file of the page in the run's folder. Raises UsageError if another user could lead it elsewhere."""
-    if why := run.explain_strange():
-        raise UsageError(f"no page is written to the run's folder: {why}; or give a FILE: --out FILE")
-    return run.report

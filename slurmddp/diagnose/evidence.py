@@ -89,6 +89,8 @@ _MOST_NAMED: Final = 8
 _ENDS: Final = (*_LAUNCHER_ENDS, "slurmstepd: error: ***", "Traceback (most", "DUE TO ")
 """What a start prints that ends: only after it another start can follow in the same file."""
 
+_Files = Mapping[str, Sequence[LogLine]]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
@@ -312,18 +314,8 @@ def read_log_evidence(
     )
 
 
-def _counts(
-    seen: Observation,
-    files: Mapping[str, Sequence[LogLine]],
-    ordinary: Counter[str],
-    *,
-    may_be_well: bool,
-    has_ended: bool,
-) -> bool:
-    """Return whether it is no line after which much was printed, and no warning of a library that went on.
-
-    `ordinary` is the number of ordinary lines of each file.
-    """
+def _counts(seen: Observation, files: _Files, ordinary: Counter[str], *, may_be_well: bool, has_ended: bool) -> bool:
+    """Return whether it is no line after which much was printed, and no warning of a library that went on."""
     is_head = seen.line.number <= _HEAD_LINES and seen.rank is None  # much may be printed in the other files, too
     elsewhere = ordinary.total() - ordinary[seen.line.file] if may_be_well and is_head else 0
     after = seen.lines_after or 0

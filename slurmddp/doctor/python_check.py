@@ -67,7 +67,7 @@ def probe_python(python: str, spec: JobSpec, environ: Mapping[str, str]) -> Foun
     command = spec.parsed_command
     words = [command.words[command.place]] if command.kind == "module" else []
     try:
-        done = subprocess.run(
+        done = subprocess.run(  # noqa: S603 - the Python that the user names
             [python, "-c", _PROBE.read_text(), *words],
             env={**environ, **dict(text.split("=", 1) for text in spec.variables if "=" in text)},
             stdin=subprocess.DEVNULL,

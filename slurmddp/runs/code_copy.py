@@ -51,11 +51,6 @@ def digest_of(entries: Iterable[Entry]) -> str:
     return whole.hexdigest()[:_DIGITS]
 
 
-def write_listing(copy: Path, entries: Iterable[Entry]) -> None:
-    """Write down the paths of the entries of a copy."""
-    (copy / LISTING).write_bytes(os.fsencode("\0".join(entry.path for entry in entries)))
-
-
 def explain_changed(copy: Path) -> str:
     """Return why a copy is not the code of its digest, or what in it another user has made; empty for neither.
 

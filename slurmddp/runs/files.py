@@ -93,12 +93,12 @@ def _open_descriptor(path: Path, flags: int, largest: int | None = None) -> int:
     """Open a regular file. Raises OSError for another, which could block or have no end, and for one that is larger."""
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     info = os.fstat(descriptor)
-    if stat.S_ISREG(info.st_mode) and (largest is None or info.st_size <= largest):
+    is_regular = stat.S_ISREG(info.st_mode)
+    if is_regular and (largest is None or info.st_size <= largest):
         return descriptor
     os.close(descriptor)
-    if stat.S_ISREG(info.st_mode):
-        raise OSError(errno.EFBIG, f"it has {info.st_size >> 20} MB, more than {LARGEST_BYTES >> 20}", str(path))
-    raise OSError(errno.EINVAL, "not a regular file", str(path))
+    why = f"it has {info.st_size >> 20} MB, more than {LARGEST_BYTES >> 20}" if is_regular else "not a regular file"
+    raise OSError(errno.EFBIG if is_regular else errno.EINVAL, why, str(path))
 
 
 def open_regular(path: Path, buffering: int = -1, *, grows: bool = False) -> BinaryIO:

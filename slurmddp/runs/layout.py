@@ -196,7 +196,7 @@ class RunDir(_Folder):
         Returns the outermost folder that was made, for `remove_unused`; None when the folder was there. Raises
         UsageError when a file has the folder's name, and when another user can change or replace the folder.
         """
-        missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        missing = [folder for folder in (self.path, *self.path.parents) if not os.path.lexists(folder)]
         try:
             if why := explain_distrust(self.path):
                 raise UsageError(f"a run in {self.path.parent} would not be yours alone: {why}; or choose --runs-dir")

@@ -63,7 +63,7 @@ class Node:
         shell = [*programs.unshare(rootless=False), "sh", "-e", "-c", programs.NODE_SCRIPT, "node"]
         command = [*shell, self.name, self._address, "slurmd", "-D", "-N", self.name]
         with self._output.open("ab") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)  # noqa: S603 - words of our own
         with cast("IO[bytes]", self.process.stdin) as stdin, cast("IO[bytes]", self.process.stdout) as stdout:
             pid = int(stdout.readline())
             status = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -177,7 +177,7 @@ class Supervisor:
         """Start a daemon; return when its socket `test` is there, or Slurm's program `test` gets an answer from it."""
         _print_line(name)
         with self.files.output(name).open("ab") as output:
-            daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+            daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)  # noqa: S603 - Slurm's daemons, found when the sandbox was planned
         self.daemons[name] = daemon
         deadline = time.monotonic() + _DEADLINE_S
         while True:

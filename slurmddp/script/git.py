@@ -51,10 +51,9 @@ def _repository(folder: Path) -> Path | None:
 
 def _run_git(folder: Path, *words: str, timeout_s: float = _TIMEOUT_S) -> tuple[str | None, str]:
     """Return git's standard output without the last line end, None when it fails, and its standard error in a line."""
+    command = ["git", "-C", str(folder), *words]
     try:
-        done = subprocess.run(  # noqa: PLW1510 the status is checked below
-            ["git", "-C", str(folder), *words], capture_output=True, timeout=timeout_s
-        )
+        done = subprocess.run(command, capture_output=True, timeout=timeout_s, check=False)  # noqa: S603 - no shell
     except (OSError, subprocess.TimeoutExpired) as error:
         return None, str(error)
     said = " ".join(done.stderr.decode("utf-8", "replace").split())

@@ -17,7 +17,7 @@ from typing import Final
 
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import UsageError
-from slurmddp.runs.code_copy import LISTING, Entry, digest_of, write_listing
+from slurmddp.runs.code_copy import LISTING, Entry, digest_of
 from slurmddp.runs.layout import RunDir
 from slurmddp.script import git
 from slurmddp.text import quote_value
@@ -84,7 +84,7 @@ def copy_code(code: Code, run: RunDir) -> Path | None:
     try:
         for entry in missing:
             _copy(code.top, entry, part / entry.path)
-        write_listing(part, code.entries)
+        (part / LISTING).write_bytes(os.fsencode("\0".join(entry.path for entry in code.entries)))
         if was_there:
             for path in (*(entry.path for entry in missing), LISTING):
                 (place / path).parent.mkdir(parents=True, exist_ok=True)

@@ -101,7 +101,7 @@ def _started(command: Sequence[str], environ: Mapping[str, str]) -> Iterator["Po
 
     pipe = subprocess.PIPE
     try:
-        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environ)
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environ)  # noqa: S603 - the door to Slurm's programs: words, and no shell
     except OSError as error:
         raise ClusterError(f"{command[0]} cannot be started: {error.strerror}; {NO_CLUSTER}") from error
     with process:

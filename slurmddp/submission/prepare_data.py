@@ -26,7 +26,7 @@ def prepare(spec: JobSpec) -> None:
     python, module = spec.python or sys.executable, "slurmddp.worker.bundled.prepare_data"
     command = [python, "-P", "-m", module, *arguments(spec.worker)]
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)  # noqa: S603 - the Python that the user names
     except OSError as error:
         raise UsageError(f"--python {command[0]} cannot be started: {error.strerror}") from error
     if done.returncode:

@@ -85,7 +85,7 @@ def perform(local: LocalRun, *, show: Callable[[bytes], None]) -> int:
         pipe, end = subprocess.PIPE, subprocess.STDOUT
         with (
             local.console_log.open("ab", buffering=0) as log,
-            subprocess.Popen(
+            subprocess.Popen(  # noqa: S603 - the user's own COMMAND
                 local.command, env=local.environment, stdout=pipe, stderr=end, start_new_session=True
             ) as process,
         ):

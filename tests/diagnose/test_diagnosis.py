@@ -1,12 +1,13 @@
 """Slurm's word and the files' together: what each state makes of them."""
 
 import os
+import threading
 
 import pytest
 
 from slurmddp.diagnose import diagnosis as diagnosing
-from slurmddp.diagnose.diagnosis import diagnose
-from slurmddp.errors import ClusterError
+from slurmddp.diagnose.diagnosis import diagnose, diagnose_in_time
+from slurmddp.errors import ClusterError, SlurmddpError
 from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import HERE
@@ -318,3 +319,18 @@ def test_what_srun_said_belongs_to_the_attempt_in_whose_part_of_the_log_it_stand
     run.events.unlink()
     found = diagnose(run, "17", {})
     assert (found.cause, [one.cause for one in found.before]) == ("segfault", ["segfault"]), "the whole log is of each"
+
+
+def test_a_diagnosis_that_nobody_asked_for_ends_with_its_time(run, monkeypatch):
+    given_up = threading.Event()
+    monkeypatch.setattr(diagnosing, "diagnose", lambda *_: given_up.wait(60))
+    clock = iter([0.0, 1.9, 2.1])
+    with pytest.raises(SlurmddpError, match=r"^not finished in 2 s; type: slurmddp diagnose a$"):
+        diagnose_in_time(run, "7", {}, clock=lambda: next(clock))
+    given_up.set()
+    assert next(clock, None) is None
+
+
+def test_one_that_ends_in_time_is_the_same_as_one_that_was_asked_for(run):
+    happens(run, "job_end", status=77, reason="HF_TOKEN must be set where the job is submitted")
+    assert diagnose_in_time(run, "7", {}) == diagnose(run, "7", {})

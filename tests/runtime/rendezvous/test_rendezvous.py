@@ -336,6 +336,7 @@ def test_a_server_of_dns_that_does_not_answer_holds_a_rank_up_for_a_second(tmp_p
     assert asked.stdout == "True True\n"
 
 
+HALF_OPEN = 600
 FORGED = {"rank": 0, "local_rank": 0, "node_rank": 0, "world_size": 99, "host": "\x1b[31mevil\nMemoryError: ", "pid": 1}
 
 
@@ -361,6 +362,31 @@ def test_what_a_stranger_writes_into_the_store_is_read_by_no_rank(meet):
     threading.Thread(target=interfere, args=(members[0]["store_port"], ended), daemon=True).start()
     said = meet(members)[0]
     ended.set()
+    assert said == ["met"] * 4
+
+
+def hold_connections(port: int, ended: threading.Event) -> None:
+    """As another program: connect 600 times as soon as the store listens; say half a message, or none."""
+    held: list[socket.socket] = []
+    while len(held) < HALF_OPEN and not ended.is_set():
+        with suppress(OSError):
+            held.append(socket.create_connection(("127.0.0.1", port), timeout=1))
+            if len(held) % 2:
+                held[-1].sendall(b"\x00garbage"[: len(held) % 9])
+    ended.wait()
+    for one in held:
+        one.close()
+
+
+def test_connections_that_say_nothing_keep_no_rank_from_the_others(meet):
+    members = ranks(4)
+    members[3]["delay"] = 1.5
+    ended = threading.Event()
+    holder = threading.Thread(target=hold_connections, args=(members[0]["store_port"], ended), daemon=True)
+    holder.start()
+    said = meet(members)[0]
+    ended.set()
+    holder.join()
     assert said == ["met"] * 4
 
 
