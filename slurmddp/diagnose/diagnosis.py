@@ -27,7 +27,6 @@ from slurmddp.text import count, format_duration, mask_secrets
 
 LIMIT_S: Final = 2.0
 """Seconds of CPU time for a diagnosis that follows the end of a job by itself: a busy machine does not shorten it."""
-_POLL_S: Final = 0.05
 QUERY_LIMIT_S: Final = 20.0
 """For each of Slurm's programs: they try a controller that is down for minutes."""
 SHOWN_HOLDERS: Final = 3
@@ -69,15 +68,12 @@ def diagnose(run: RunDir | None, job_id: str, environ: Mapping[str, str]) -> Dia
 def diagnose_in_time(
     run: RunDir, job_id: str, environ: Mapping[str, str], clock: Callable[[], float] = time.process_time
 ) -> Diagnosis:
-    """Return `diagnose` of a job that nobody has asked about: it may compute for LIMIT_S, by a clock of this process.
-
-    Raises SlurmddpError when it takes longer, and as `diagnose` does.
-    """
+    """Return `diagnose` of a job that nobody has asked about. Raises SlurmddpError also after LIMIT_S of the clock."""
     from concurrent import futures  # noqa: PLC0415 it loads logging, and every start would pay for it
 
-    began, found = clock(), run_in_background(lambda: diagnose(run, job_id, environ))
-    while not futures.wait([found], timeout=_POLL_S).done:
-        if clock() > began + LIMIT_S:
+    ends, found = clock() + LIMIT_S, run_in_background(lambda: diagnose(run, job_id, environ))
+    while not futures.wait([found], timeout=0.05).done:
+        if clock() > ends:
             raise SlurmddpError(f"not finished in {LIMIT_S:.0f} s; type: slurmddp diagnose {run.path.name}")
     return found.result()
 

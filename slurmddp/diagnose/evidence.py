@@ -84,8 +84,6 @@ _ENDED: Final = re.compile(
 _NAMED_EXCEPTION: Final = re.compile(
     r"(?<![\w.])((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Failed))(?::(?: |$)|\((?=['\"]))"
 )
-_MOST_NAMED: Final = 8
-"""How many exceptions that a line names are looked at."""
 _ENDS: Final = (*_LAUNCHER_ENDS, "slurmstepd: error: ***", "Traceback (most", "DUE TO ")
 """What a start prints that ends: only after it another start can follow in the same file."""
 
@@ -216,7 +214,7 @@ def observe_last_words(lines: Sequence[LogLine], *, has_ended: bool = False) -> 
     found: dict[str, Observation] = {}
     for line, after in _last_words([join_message(lines, index) for index in range(len(lines))]):
         # an exception behind other words, `Kind: why` also for `Kind('why')`; then the line
-        behind = islice(_NAMED_EXCEPTION.finditer(line.text), _MOST_NAMED)
+        behind = islice(_NAMED_EXCEPTION.finditer(line.text), 8)
         named = (f"{found[1]}: {line.text[found.end() :]}" for found in behind)
         for text in (*named, line.text):
             match = find_rule(text, "exception" if names_exception(text) else "end")

@@ -102,7 +102,7 @@ def _count_lines(path: Path, offset: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _known_numbers(path: Path, inode: int, modified: int) -> list[tuple[int, int]]:
-    """Return offsets in a file with the numbers of their lines, to which `_count_lines` adds: nothing is read twice."""
+    """Return offsets in a file with the numbers of their lines; `_count_lines` adds some, and reads nothing twice."""
     del path, inode, modified
     return [(0, 1)]
 

@@ -1,7 +1,4 @@
-"""The copy of a job's code in its run's folder (`--snapshot`): its digest, and whether it is what was submitted.
-
-Standard library only.
-"""
+"""The copy of a job's code in its run's folder (`--snapshot`): its digest, and whether it is what was submitted."""
 
 import hashlib
 import os
@@ -52,10 +49,7 @@ def digest_of(entries: Iterable[Entry]) -> str:
 
 
 def explain_changed(copy: Path) -> str:
-    """Return why a copy is not the code of its digest, or what in it another user has made; empty for neither.
-
-    Raises OSError when it cannot be read.
-    """
+    """Return why a copy is not the code of its digest, or is not this user's alone; empty if it is. Raises OSError."""
     if why := explain_foreign(copy) or explain_foreign_below(copy):
         return why
     with suppress(FileNotFoundError):  # an entry is missing

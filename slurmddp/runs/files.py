@@ -102,15 +102,12 @@ def _open_descriptor(path: Path, flags: int, largest: int | None = None) -> int:
 
 
 def open_regular(path: Path, buffering: int = -1, *, grows: bool = False) -> BinaryIO:
-    """Open a file of a run to read; `grows` allows any size.
-
-    Raises OSError, also for what is not a regular file or too large.
-    """
+    """Open a file of a run to read. Raises OSError, also if it is not regular, or large and does not grow."""
     return os.fdopen(_open_descriptor(path, os.O_RDONLY, None if grows else LARGEST_BYTES), "rb", buffering)
 
 
 def open_or_empty(path: Path, *, grows: bool = False) -> BinaryIO:
-    """Open a file of a run to read; an empty one in place of a missing one. `grows` allows any size.
+    """Open a file of a run to read; an empty one in place of a missing one.
 
     So it is, after a warning, for one that cannot be read: one damaged run does not hide the others.
     """

@@ -17,7 +17,7 @@ from typing import Final
 
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import UsageError
-from slurmddp.runs.code_copy import LISTING, Entry, digest_of
+from slurmddp.runs.code_copy import LISTING, Entry, digest_of, explain_changed
 from slurmddp.runs.layout import RunDir
 from slurmddp.script import git
 from slurmddp.text import quote_value
@@ -76,17 +76,16 @@ def copy_code(code: Code, run: RunDir) -> Path | None:
     was_there = place.is_dir()
     if was_there and (why := explain_foreign(place) or explain_foreign_below(place)):
         raise UsageError(f"--snapshot: {why}; remove {place}, or choose another --name")
-    missing = [entry for entry in code.entries if not _has(place, entry)]
-    if was_there and not missing:
+    if was_there and not explain_changed(place):
         return None
     run.codes.mkdir(exist_ok=True)
     part = Path(tempfile.mkdtemp(dir=run.codes, prefix=f".{code.digest}."))
     try:
-        for entry in missing:
+        for entry in code.entries:
             _copy(code.top, entry, part / entry.path)
         (part / LISTING).write_bytes(os.fsencode("\0".join(entry.path for entry in code.entries)))
         if was_there:
-            for path in (*(entry.path for entry in missing), LISTING):
+            for path in (*(entry.path for entry in code.entries), LISTING):
                 (place / path).parent.mkdir(parents=True, exist_ok=True)
                 (part / path).replace(place / path)
             return None
@@ -99,12 +98,6 @@ def copy_code(code: Code, run: RunDir) -> Path | None:
         if part.exists():
             remove_copy(part)
     return place
-
-
-def _has(copy: Path, entry: Entry) -> bool:
-    with suppress(OSError):
-        return Entry.read(copy, entry.path) == entry
-    return False
 
 
 def remove_copy(copy: Path) -> None:
