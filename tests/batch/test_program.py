@@ -136,7 +136,7 @@ def batch(tmp_path):
 
 
 def test_it_runs_from_launch_to_end(batch, tmp_path):
-    done = batch('launch () { echo "$SLURMDDP_HEAD_ADDRESS"; echo "0 done" >"$SLURMDDP_ATTEMPT_DIR/0.end"; }')
+    done = batch('launch () { echo "$SLURMDDP_HEAD_NODE_ADDR"; echo "0 done" >"$SLURMDDP_ATTEMPT_DIR/0.end"; }')
     assert done.returncode == 0, done.stderr
     assert "10.0.0.1\n" in done.stdout
     kinds = [event["event"] for event in read_records(RunDir(tmp_path / "run").events)]

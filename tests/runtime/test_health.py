@@ -382,7 +382,7 @@ def test_a_mark_that_cannot_be_looked_at_is_not_seen(rank, monkeypatch):
 def test_the_first_nodes_name_is_not_looked_up_again(rank, monkeypatch):
     """What leads there was found out before: the name, or Slurm's address where the name does not."""
     monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: pytest.fail("a second lookup"))
-    environ = {"SLURMDDP_HEAD_ADDRESS": "10.0.0.1"}
+    environ = {"SLURMDDP_HEAD_NODE_ADDR": "10.0.0.1"}
     heads = {}
     for address in ("n1", "10.0.0.1", "n1-ib0"):
         changes = {"rank": 1, "world_size": 2, "node_rank": 1, "hosts": ("n1", "n2"), "master_addr": address}

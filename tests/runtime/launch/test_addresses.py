@@ -36,7 +36,7 @@ def test_a_head_that_resolves_is_used_by_its_name_and_itself_may_resolve_to_loop
 @pytest.mark.parametrize("found", [[], ["127.0.1.1"]])
 def test_another_node_falls_back_to_slurms_addresses(names, found):
     names |= {"n1": found, "10.0.0.1": ["10.0.0.1"], "10.0.0.9": ["10.0.0.9"]}
-    both = {"SLURMDDP_HEAD_ADDRESS": "10.0.0.1", "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.9"}
+    both = {"SLURMDDP_HEAD_NODE_ADDR": "10.0.0.1", "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.9"}
     assert resolve_head(rank_on(1), both) == "10.0.0.1"
     assert resolve_head(rank_on(1), {"SLURM_LAUNCH_NODE_IPADDR": "10.0.0.9"}) == "10.0.0.9"
 
@@ -45,7 +45,7 @@ def test_another_node_falls_back_to_slurms_addresses(names, found):
 def test_a_fallback_that_leads_nowhere_is_passed_over(names, found):
     """Where the site gives a node no address of its own, NodeAddr is the name again."""
     names |= {"n1": found, "10.0.0.9": ["10.0.0.9"]}
-    both = {"SLURMDDP_HEAD_ADDRESS": "n1", "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.9"}
+    both = {"SLURMDDP_HEAD_NODE_ADDR": "n1", "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.9"}
     assert resolve_head(rank_on(1), both) == "10.0.0.9"
 
 
