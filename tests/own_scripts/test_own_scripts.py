@@ -4,7 +4,6 @@
 `make soak` takes all.
 """
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +20,7 @@ CASES = sorted(path.parent.name for path in HERE.glob("*/job.sbatch"))
     "case", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.soak) for name in CASES]
 )
 def test_the_job_is_that_of_sbatch(slurm_env, case):
-    environ = slurm_env | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    environ = slurm_env | {"PATH": f"{Path(sys.executable).parent}:{slurm_env['PATH']}", "OMP_NUM_THREADS": "1"}
     compare = [sys.executable, str(HERE / "compare"), "--verbose", "--timeout", "500", str(HERE / case)]
     done = subprocess.run(compare, env=environ, capture_output=True, text=True, check=False, timeout=1200)
     assert done.returncode == 0, done.stdout + done.stderr
