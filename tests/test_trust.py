@@ -242,6 +242,6 @@ def test_a_user_without_rights_is_told_in_a_line_where_root_is_nobody(place):
     home = make(place / "home", ALICE, 0o700)
     with (
         user(65534, 65534),
-        pytest.raises(UsageError, match=r"cannot be made: Permission denied; choose another folder"),
+        pytest.raises(UsageError, match="belongs to user 12001, who does not share it"),
     ):
         RunDir(home / "jobs" / "run").create()

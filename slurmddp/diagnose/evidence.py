@@ -53,6 +53,7 @@ _HEAD_LINES: Final = 10
 _LAUNCHER_ENDS: Final = ("ChildFailedError", "Root Cause")
 _JOB_END: Final = re.compile(r"error: \*\*\* JOB \d+ ON \S+ CANCELLED AT ")
 _MOST_LAST_WORDS: Final = 500
+_Files = Mapping[str, Sequence[LogLine]]
 _GOOD_END: Final = compile_regex(
     r"(?i:(?:finish\w*|complet\w*|done|ended|saved?)\b.{0,20} success\w*|success\w* (?:finish|complet|ended)|com "
     r"sucesso|"
@@ -86,8 +87,6 @@ _NAMED_EXCEPTION: Final = re.compile(
 )
 _ENDS: Final = (*_LAUNCHER_ENDS, "slurmstepd: error: ***", "Traceback (most", "DUE TO ")
 """What a start prints that ends: only after it another start can follow in the same file."""
-
-_Files = Mapping[str, Sequence[LogLine]]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,8 +17,6 @@ SAMPLE: Final = 500
 """So many lines are looked at to find a prefix."""
 _FEWEST_LINES: Final = 4
 _MOST_PREFIXES: Final = 6
-_MOST_SHAPES: Final = 64
-"""So many different prefixes of tracebacks are removed: one for each node, say."""
 TIME: Final = (
     r"[\[(]?"
     r"(?:\d{4}[-/.]\d\d[-/.]\d\d[T _]|\d\d[-/]\d\d(?:[-/]\d\d)?[ _]|\w{3} +\d{1,2} (?:\d{4} )?|"
@@ -87,7 +85,7 @@ def _strip_around_tracebacks(lines: Sequence[LogLine]) -> list[LogLine]:
             shape = re.sub(r"\\?\d+", r"\\d+", re.escape(prefix))
             if re.match(shape, below.text):
                 shapes.append(shape)
-    for shape in islice(dict.fromkeys(shapes), _MOST_SHAPES):
+    for shape in islice(dict.fromkeys(shapes), 64):  # one for each node, say
         lines = [_strip(line, re.compile(shape)) for line in lines]
     return list(lines)
 

@@ -48,7 +48,6 @@ _OF_ANY: Final = tuple(
 )
 """For any part of a line that names no rank."""
 _TELLS_END: Final = compile_set(regex.pattern for regex in (*_OF_A_RANK, *_OF_ANY))
-"""Any of them: most lines have none, and are searched once."""
 _NOT_MEANT: Final = compile_regex(r"\bSIG\w+ (?:by OOM|or )")
 _LAST_WORD: Final = compile_regex(
     r"(?:^|[])%|/]) ?(?P<word>Killed|Segmentation fault|Bus error|Aborted|Illegal instruction|Terminated)"

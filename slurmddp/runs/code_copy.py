@@ -13,8 +13,6 @@ from slurmddp.trust import explain_foreign, explain_foreign_below
 
 LISTING: Final = ".slurmddp-files"
 """The file of a copy with the path of each of its entries: a program may write other files beside them."""
-_DIGITS: Final = 16
-"""Hex digits of a copy's name: 64 bits are enough for the copies of one run."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +36,12 @@ class Entry:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             return cls(path, digest, executable=bool(os.fstat(file.fileno()).st_mode & stat.S_IXUSR))
 
+    def is_in(self, top: Path) -> bool:
+        """Return whether a folder has this entry, unchanged."""
+        with suppress(OSError):
+            return Entry.read(top, self.path) == self
+        return False
+
 
 def digest_of(entries: Iterable[Entry]) -> str:
     """Return the name of the copy of these entries, which are in the order of their paths."""
@@ -45,7 +49,7 @@ def digest_of(entries: Iterable[Entry]) -> str:
     for entry in entries:
         kind = "l" if entry.is_link else "x" if entry.executable else "f"
         whole.update(os.fsencode(f"{kind}\0{entry.path}\0{entry.content}\0"))
-    return whole.hexdigest()[:_DIGITS]
+    return whole.hexdigest()[:16]  # 64 bits are enough for the copies of one run
 
 
 def explain_changed(copy: Path) -> str:

@@ -7,7 +7,6 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -130,10 +129,8 @@ def warn_once(line: str) -> None:
 
 def numbered_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Yield the lines of a file with their numbers, up to the first that is longer than LINE_BYTES, which is cut."""
-    for number in count(1):
-        line = file.readline(LINE_BYTES)
-        if line:
-            yield number, line
+    for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES), b""), 1):
+        yield number, line
         if not line.endswith(b"\n"):
             return
 

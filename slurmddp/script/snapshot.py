@@ -17,7 +17,7 @@ from typing import Final
 
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import UsageError
-from slurmddp.runs.code_copy import LISTING, Entry, digest_of, explain_changed
+from slurmddp.runs.code_copy import LISTING, Entry, digest_of
 from slurmddp.runs.layout import RunDir
 from slurmddp.script import git
 from slurmddp.text import quote_value
@@ -76,16 +76,17 @@ def copy_code(code: Code, run: RunDir) -> Path | None:
     was_there = place.is_dir()
     if was_there and (why := explain_foreign(place) or explain_foreign_below(place)):
         raise UsageError(f"--snapshot: {why}; remove {place}, or choose another --name")
-    if was_there and not explain_changed(place):
+    missing = [entry for entry in code.entries if not entry.is_in(place)]
+    if was_there and not missing:
         return None
     run.codes.mkdir(exist_ok=True)
     part = Path(tempfile.mkdtemp(dir=run.codes, prefix=f".{code.digest}."))
     try:
-        for entry in code.entries:
+        for entry in missing:
             _copy(code.top, entry, part / entry.path)
         (part / LISTING).write_bytes(os.fsencode("\0".join(entry.path for entry in code.entries)))
         if was_there:
-            for path in (*(entry.path for entry in code.entries), LISTING):
+            for path in (*(entry.path for entry in missing), LISTING):
                 (place / path).parent.mkdir(parents=True, exist_ok=True)
                 (part / path).replace(place / path)
             return None

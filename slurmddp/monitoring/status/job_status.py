@@ -24,8 +24,6 @@ _LONGEST_S: Final = 1e10
 """Three centuries: a training with so many steps has no end."""
 _READ_BYTES: Final = 2**18
 """From the beginning of an attempt's output; trackers print their lines when they start."""
-_LINK_BYTES: Final = 1000
-"""A line with a link is shorter. The patterns below would take a time that grows with the square of a longer one."""
 _OFFLINE: Final = "wandb, offline"
 _LINES: Final = {
     "wandb": re.compile(r"^wandb: .*View run\b.* at:? (https?://\S+)", re.MULTILINE),
@@ -202,7 +200,8 @@ def find_tracker_links(run: RunDir, job_id: str) -> tuple[str, ...]:
     """Return, for each tracker of the job's newest attempt with output: its name, and an address or what to type."""
     for attempt in reversed(run.attempts(job_id)):
         with open_or_empty(run.rank_log(job_id, attempt, 0), grows=True) as log:
-            text = "\n".join(clean_line(line[:_LINK_BYTES]) for line in log.read(_READ_BYTES).splitlines())
+            # a line with a link is short, and the time of the patterns grows with the square of a long one
+            text = "\n".join(clean_line(line[:1000]) for line in log.read(_READ_BYTES).splitlines())
         found = {name: line.search(text) for name, line in _LINES.items()}
         links = {name: str(mask_secrets(match[1])) for name, match in found.items() if match}
         if offline := found[_OFFLINE]:  # files of several attempts of one run

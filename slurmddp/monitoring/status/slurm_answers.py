@@ -26,8 +26,6 @@ _MAX_SCRIPT_CHECKS: Final = 20
 SLACK: Final = timedelta(minutes=5)
 """The clocks of this machine and of the controller may differ by so much."""
 _RANGE: Final = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::([1-9]\d{0,8}))?)?", re.ASCII)
-_MOST_TASKS: Final = 2**22
-"""The largest array that Slurm allows (MaxArraySize)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,4 +203,4 @@ def task_indices(job_id: str) -> frozenset[int] | None:
     if not all(parts):
         return None
     ranges = [range(int(part[1]), int(part[2] or part[1]) + 1, int(part[3] or 1)) for part in parts if part]
-    return frozenset(chain.from_iterable(ranges)) if sum(map(len, ranges)) <= _MOST_TASKS else None
+    return frozenset(chain.from_iterable(ranges)) if sum(map(len, ranges)) <= 2**22 else None  # MaxArraySize
