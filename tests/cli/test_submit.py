@@ -20,5 +20,5 @@ def test_the_id_is_printed_even_if_the_wait_fails(error, monkeypatch, capsys, tm
     monkeypatch.setattr(follow, "wait_for_job", end)
     done = Submitted(JobId("17"), RunDir(tmp_path))
     with pytest.raises(type(error)):
-        _wait(done, {"job": "17"}, show=False, as_json=True)
-    assert json.loads(capsys.readouterr().out) == {"job": "17"}
+        _wait(done, done.run, "17", show=False, as_json=True)
+    assert json.loads(capsys.readouterr().out)["job"] == "17"
