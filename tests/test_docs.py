@@ -50,6 +50,7 @@ def test_the_examples_of_the_first_pages_are_understood(tmp_path):
     text = "\n".join(page.read_text() for page in pages)
     for name in ("train.py", "bad.py", "resumable.py"):
         (tmp_path / name).write_text("")
+    (tmp_path / "train.sbatch").write_text("#!/bin/bash\n#SBATCH --nodes=2\nsrun python train.py\n")
     (tmp_path / "exp.toml").write_text(re.findall(r"```toml\n(.*?)```", text, re.DOTALL)[0])
     examples = re.findall(r"(?:^|\$ |`|\()slurmddp (?:submit|render) (.*?)(?=  +#|`|\)?$)", text, re.MULTILINE)
     assert len(examples) >= 7
