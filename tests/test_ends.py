@@ -376,7 +376,7 @@ def wait(job: Job) -> tuple[int, dict]:
     """Return how `submit --wait --json` ends of a job that has ended."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(io.StringIO()):
-        status = _wait(Submitted(job_id=JobId(job.job_id), run=job.run), {}, show=False, as_json=True)
+        status = _wait(Submitted(job_id=JobId(job.job_id), run=job.run), job.run, job.job_id, show=False, as_json=True)
     return status, json.loads(said.getvalue())
 
 

@@ -1,13 +1,11 @@
 """The copy of a job's code in its run's folder (`--snapshot`): its digest, and whether it is what was submitted."""
 
-import hashlib
 import os
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from slurmddp.trust import explain_foreign, explain_foreign_below
 
@@ -15,8 +13,7 @@ LISTING: Final = ".slurmddp-files"
 """The file of a copy with the path of each of its entries: a program may write other files beside them."""
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A file or a symbolic link of the code."""
 
     path: str
@@ -29,6 +26,8 @@ class Entry:
     @classmethod
     def read(cls, top: Path, path: str) -> "Entry":
         """Return the entry of a file or link. Raises OSError."""
+        import hashlib  # noqa: PLC0415 few jobs have a copy, and each supervisor would pay for it
+
         place = top / path
         if place.is_symlink():
             return cls(path, str(place.readlink()), is_link=True)
@@ -45,6 +44,8 @@ class Entry:
 
 def digest_of(entries: Iterable[Entry]) -> str:
     """Return the name of the copy of these entries, which are in the order of their paths."""
+    import hashlib  # noqa: PLC0415 as above
+
     whole = hashlib.sha256()
     for entry in entries:
         kind = "l" if entry.is_link else "x" if entry.executable else "f"

@@ -4,16 +4,18 @@ Added are lines in the header, a preamble before the first command, and the laun
 in which it stood; in its place the word `slurmddp_run`, or in the background `slurmddp_supervise`.
 """
 
-import difflib
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from slurmddp.config.batch_script import BatchScript
-from slurmddp.script.launch_line import Launch
+
+if TYPE_CHECKING:
+    from slurmddp.script.launch_line import Launch
 
 _FUNCTION = b"slurmddp_launch() {\n%b\n}\n"
 
 
-def add_to_script(script: BatchScript, launch: Launch, header: Iterable[str], preamble: str) -> bytes:
+def add_to_script(script: BatchScript, launch: "Launch", header: Iterable[str], preamble: str) -> bytes:
     """Return the script with these `#SBATCH` lines, the preamble, and the launch wrapped."""
     text, end = script.text, script.header_end
     added = "".join(f"{line}\n" for line in header).encode("utf-8", "surrogateescape") + preamble.encode()
@@ -36,6 +38,8 @@ def add_to_script(script: BatchScript, launch: Launch, header: Iterable[str], pr
 
 def diff(script: BatchScript, rendered: bytes) -> Iterator[bytes]:
     """Yield the lines of a unified diff against the user's file."""
+    import difflib  # noqa: PLC0415 only --diff needs it
+
     before, after = (one.splitlines(keepends=True) for one in (script.text, rendered))
     path = script.path.encode("utf-8", "surrogateescape")
     for line in difflib.diff_bytes(difflib.unified_diff, before, after, path, path + b" (rendered)"):

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -170,7 +170,7 @@ def _read_entry(top: Path, path: str) -> Entry:
         entry = Entry.read(top, path)
     except OSError as error:
         raise UsageError(f"--snapshot: {top / path} cannot be read: {error.strerror}") from error
-    return replace(entry, content=_move_link(top, top / path, entry.content)) if entry.is_link else entry
+    return entry._replace(content=_move_link(top, top / path, entry.content)) if entry.is_link else entry
 
 
 def _move_link(top: Path, link: Path, target: str) -> str:

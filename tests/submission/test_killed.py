@@ -169,7 +169,7 @@ def play(command: Command, scene: Scene, instant: int) -> str:
             judge_submission(scene)
         command.judge(scene)
         found = [*scene.run.path.rglob(".*"), *scene.folder.with_suffix(".state").rglob(".*")]
-        left = [path.name for path in found if path.name != ".gitignore"]
+        left = [path.name for path in found if path.name not in (".gitignore", ".slurmddp-files")]
         assert not left, left
     except (AssertionError, ValueError, OSError, IndexError) as error:
         return f"{instant} ({scene.effects[-1]}): {error}"

@@ -333,7 +333,7 @@ def test_the_log_of_an_earlier_job_of_the_same_number_is_set_aside(tmp_path, mon
     submit_once.set_aside(log, before=1000)
     assert log.exists(), "as old as that it may be the job's own"
     monkeypatch.setattr(submit_once, "sbatch", lambda *_, **__: JobId("17"))
-    plain = {"script": Script(b""), "spec": b"", "array": None, "environ": {}, "notice": lambda _: None}
+    plain = {"script": Script(b""), "spec": b"", "array": None, "environ": {}, "notice": lambda _: None, "name": "x"}
     assert submit_once.Handover(run=run, **plain).submit().unrecorded == ""
     assert not log.exists() and log.with_name("17.out.before-1000000000000").read_text() == "old"
 
