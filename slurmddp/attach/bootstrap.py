@@ -1,4 +1,4 @@
-"""Runs a program as the worker: `python bootstrap.py train.py ...`, in an environment that need not have slurmddp.
+"""Runs a module of slurmddp, as `python bootstrap.py slurmddp.worker train.py`, where slurmddp need not be installed.
 
 The package is loaded from where this file is, and nothing else of the environment that it is installed in.
 """
@@ -25,4 +25,4 @@ def load_package() -> None:
 
 if __name__ == "__main__":
     load_package()
-    runpy.run_module("slurmddp.worker", run_name="__main__")
+    runpy.run_module(sys.argv.pop(1), run_name="__main__")

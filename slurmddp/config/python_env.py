@@ -14,6 +14,7 @@ from slurmddp.config import job_files
 from slurmddp.config.job_files import Ignored
 from slurmddp.config.option_types import Given
 from slurmddp.errors import UsageError
+from slurmddp.old_python import needs_bootstrap
 from slurmddp.trust import explain_owner
 
 
@@ -30,8 +31,9 @@ def find_python(environ: Mapping[str, str], folder: Path, *, needs_package: bool
         return Given(None, f"built-in; {ignored[0].path} is ignored: {ignored[0].why}")
     if environment is None or environment.prefix.resolve() == Path(sys.prefix).resolve():
         return None
-    if has_package(environment.prefix, "slurmddp"):
-        return Given(str(environment.prefix / "bin" / "python"), environment.origin)
+    python = str(environment.prefix / "bin" / "python")
+    if has_package(environment.prefix, "slurmddp") or (needs_package and needs_bootstrap(python)):
+        return Given(python, environment.origin)
     if not needs_package:
         return None
     raise UsageError(

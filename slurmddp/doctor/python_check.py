@@ -2,18 +2,17 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.doctor.storage import file_system_type, is_shared
+from slurmddp.old_python import OLDEST, needs_bootstrap
 from slurmddp.runs.findings import Finding
-from slurmddp.script.setup_lines import supervisor_python
+from slurmddp.script.setup_lines import find_python, supervisor_python
 from slurmddp.version import __version__
 
-OLDEST: Final = (3, 11)
 TIMEOUT_S: Final = 20.0
 """How long the start of a Python may take on a slow file system."""
 _PROBE: Final = Path(__file__).with_name("python_probe.py")
@@ -43,23 +42,13 @@ def _check_supervisor(python: str, spec: JobSpec, environ: Mapping[str, str]) ->
     found = probe_python(python, spec, environ)
     if isinstance(found, str):
         yield _error(f"the supervisor's Python {python} {found}", "choose one that the nodes have: --supervisor-python")
-    elif tuple(found["version"]) < OLDEST or found["slurmddp"] is None:
-        missing = "slurmddp" if tuple(found["version"]) >= OLDEST else "version 3.11 or newer"
+    elif tuple(found["version"]) < (3, OLDEST) or not (found["slurmddp"] or needs_bootstrap(python)):
+        missing = "slurmddp" if tuple(found["version"]) >= (3, OLDEST) else f"version 3.{OLDEST} or newer"
         yield _error(f"the supervisor's Python {python} has no {missing}", "choose another one: --supervisor-python")
     else:
         yield from _check_slurmddp(python, found)
-        yield Finding(check="python", level="ok", what=f"the supervisor's {python} has slurmddp {found['slurmddp']}")
-
-
-def find_python(spec: JobSpec) -> str | None:
-    """Return the Python of the ranks; None if it is in a container, or if set-up lines of the job choose it."""
-    if spec.container:
-        return None
-    if spec.python and "/" in spec.python:
-        return spec.python
-    if spec.has_setup:
-        return None
-    return f"{spec.venv.rstrip('/')}/bin/python" if spec.venv else spec.python or sys.executable
+        what = f"the supervisor's {python} has slurmddp {found['slurmddp'] or __version__}"
+        yield Finding(check="python", level="ok", what=what)
 
 
 def probe_python(python: str, spec: JobSpec, environ: Mapping[str, str]) -> Found | str:
@@ -68,7 +57,7 @@ def probe_python(python: str, spec: JobSpec, environ: Mapping[str, str]) -> Foun
     words = [command.words[command.place]] if command.kind == "module" else []
     try:
         done = subprocess.run(  # noqa: S603 - the Python that the user names
-            [python, "-c", _PROBE.read_text(), *words],
+            [python, str(_PROBE), *words],
             env={**environ, **dict(text.split("=", 1) for text in spec.variables if "=" in text)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -91,10 +80,12 @@ def probe_python(python: str, spec: JobSpec, environ: Mapping[str, str]) -> Foun
 def check_packages(python: str, found: Found, spec: JobSpec) -> Iterator[Finding]:
     """Yield the findings about a Python that answered the probe with `found`."""
     version = ".".join(map(str, found["version"]))
-    if tuple(found["version"]) < OLDEST:
-        yield _error(f"{python} is Python {version}; the ranks need 3.11 or newer", "choose another one: --python")
+    if tuple(found["version"]) < (3, OLDEST):
+        yield _error(
+            f"{python} is Python {version}; the ranks need 3.{OLDEST} or newer", "choose another one: --python"
+        )
         return
-    if found["slurmddp"] is None:
+    if found["slurmddp"] is None and not needs_bootstrap(python):
         yield _error(f"{python} has no slurmddp, which every rank needs", f"{python} -m pip install slurmddp")
     if found["torch"] is None:
         yield _error(f"{python} has no torch", f"{python} -m pip install torch")

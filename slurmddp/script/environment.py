@@ -185,7 +185,7 @@ def _write_members(environment: Environment, note: bytes, summed: _Summed) -> No
 
 def _ask_python(spec: JobSpec) -> tuple[str, str]:
     """Return the prefix and the base prefix of the ranks' Python, activated as in the job."""
-    lines = "\n".join(["set -e", *activation_lines(spec), f"exec {shell((python_of(spec), '-P', '-c', _PROBE))}"])
+    lines = "\n".join(["set -e", *activation_lines(spec), f"exec {shell((python_of(spec), '-I', '-c', _PROBE))}"])
     try:
         done = subprocess.run(["bash", "-c", lines], capture_output=True, text=True, timeout=_LIMIT_S, check=True)  # noqa: S603, S607 - the user's own lines and Python, by the user's bash
         prefix, base = json.loads(done.stdout.splitlines()[-1])

@@ -25,9 +25,10 @@ from slurmddp.config.job_files import read_named_text
 from slurmddp.config.job_spec import CHECKPOINT_WORD, NODE_TMPDIR, JobSpec, for_torchrun
 from slurmddp.config.python_env import environment_of
 from slurmddp.errors import UsageError
+from slurmddp.old_python import start_words
 from slurmddp.runs.layout import RunDir
 from slurmddp.script import quoting
-from slurmddp.script.setup_lines import python_of, setup_lines, supervisor_python
+from slurmddp.script.setup_lines import find_python, python_of, setup_lines, supervisor_python
 from slurmddp.slurm.hostlist import expand
 from slurmddp.supervisor_options import Options, build_arguments
 from slurmddp.text import quote_value
@@ -83,6 +84,7 @@ def render_preamble(spec: JobSpec, *, reset_number: int = 1) -> str:
         "is_array": spec.is_array,
         "run_dir_word": _path_word(f"{spec.runs_dir.rstrip('/')}/{spec.job_name}", '"$PWD"'),
         "supervisor_python": quoting.shell(spec.supervisor_python or sys.executable),
+        "supervisor_start": start_words(spec.supervisor_python or sys.executable),
         "supervisor_words": tuple(words),
     }
     return _templates().get_template(OWN_SCRIPT).render(context)
@@ -242,6 +244,8 @@ def _context(
         "run_dir_word": _path_word(f"{spec.runs_dir.rstrip('/')}/{spec.job_name}"),
         "run_variable": quoting.lines(f"${variables.SWEEP_DIR if array else variables.RUN_DIR}"),
         "supervisor_python": quoting.shell(supervisor_python(spec)),
+        "supervisor_start": start_words(spec.supervisor_python or (not spec.container and find_python(spec)) or ""),
+        "start_words": start_words(find_python(spec) or ""),
         "supervisor_words": tuple(build_arguments(options)),
         "python": quoting.lines(f'"${variables.ENVIRONMENT}"/bin/python3') if environment else python,
         "virtual_environment": None if spec.container or spec.venv or environment else environment_of(python),

@@ -108,7 +108,7 @@ def test_a_python_that_does_not_answer_says_why(tmp_path, monkeypatch, script, w
 @pytest.mark.parametrize(
     ("changes", "asked", "level", "words"),
     [
-        ({"version": [3, 9, 1]}, {}, "error", "is Python 3.9.1; the ranks need 3.11 or newer"),
+        ({"version": [3, 8, 1]}, {}, "error", "is Python 3.8.1; the ranks need 3.9 or newer"),
         ({"slurmddp": "0.0.1"}, {}, "warning", f"has slurmddp 0.0.1, and you use {__version__}"),
         ({"torch": "2.13.0+cpu"}, {"gpus_per_node": "2"}, "warning", "torch 2.13.0+cpu is built for CPUs"),
         ({"modules": {"pkg.train": False}}, {}, "error", "names the module pkg.train"),
