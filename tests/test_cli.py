@@ -307,7 +307,7 @@ def test_what_is_added_to_a_batch_script_is_shown_wherever_the_flag_stands(tmp_p
         typed("render", *words, cwd=tmp_path, PATH=os.environ["PATH"])
         for words in (("--diff", "train.sbatch", "--lr"), ("train.sbatch", "--lr", "--diff"))
     )
-    assert behind.stdout == before.stdout and "-srun python train.py $1\n" in behind.stdout, behind.stderr
+    assert behind.stdout == before.stdout and '+slurmddp_run "$@"' in behind.stdout, behind.stderr
 
 
 @pytest.mark.parametrize(
