@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import typing
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -182,7 +183,7 @@ def _list_files() -> Iterator[tuple[str, str]]:
     for name, value in vars(RunDir).items():
         if isinstance(value, _File):
             yield name, str(getattr(run, name))
-        elif inspect.isfunction(value) and value.__annotations__["return"] in (Path, str):
+        elif inspect.isfunction(value) and typing.get_type_hints(value).get("return") in (Path, str):
             path = value(run, *(words[parameter] for parameter in [*inspect.signature(value).parameters][1:]))
             yield name, f"{path}RANK" if isinstance(path, str) else str(path)
 

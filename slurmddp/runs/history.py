@@ -3,6 +3,7 @@
 The writers may have been killed: a record that was cut off, or has wrong values, is left out.
 """
 
+from __future__ import annotations
 import math
 import os
 import sys
@@ -10,9 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from operator import attrgetter
-from typing import Any, BinaryIO, Final, NamedTuple, Self
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from slurmddp.runs.files import LINE_BYTES, TAIL_BYTES, numbered_lines, open_or_empty, parse_record, parse_records
 from slurmddp.runs.layout import RunDir
@@ -45,7 +45,7 @@ class Event:
     fields: Mapping[str, Any]
 
     @classmethod
-    def parse(cls, record: Mapping[str, Any]) -> Self | None:
+    def parse(cls, record: Mapping[str, Any]) -> Event | None:
         """Return the event of a record; None for a record that is no event."""
         time, kind, rank = number(record.get("time")), record.get("event"), record.get("rank")
         if time is None or isinstance(record["time"], str) or not 0 <= time < _LAST_TIME:
@@ -127,7 +127,7 @@ class History(_Events):
             found.setdefault((event.job, event.attempt), []).append(event)
         return tuple(AttemptEvents(tuple(events), job, name) for (job, name), events in found.items())
 
-    def of_job(self, job_id: str) -> "History":
+    def of_job(self, job_id: str) -> History:
         """Return the events of one job of the run."""
         return History(tuple(event for event in self.events if event.job == job_id))
 
@@ -141,7 +141,7 @@ class History(_Events):
         """The part of one job's batch log of each attempt, up to where the next one begins."""
         starts = self.all("attempt_start")
         limits = [*(max(0, start.count("log_offset")) for start in starts), sys.maxsize]
-        return {start.attempt: LogPart(*part) for start, part in zip(starts, pairwise(limits), strict=True)}
+        return {start.attempt: LogPart(*part) for start, part in zip(starts, zip(limits, limits[1:]))}
 
     def decision(self) -> Event | None:
         """Return the newest event that is no metric, checkpoint or end: a start, a notice, a `cancel`."""
@@ -206,7 +206,7 @@ def number(value: object) -> float | None:
     """Return a number as JSON has it, or as its text where JSON has none; None for anything else."""
     if isinstance(value, str):
         return _WORDS.get(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if isinstance(value, float) or abs(value) < _LARGEST else None
 

@@ -4,6 +4,7 @@ A Python signal handler does not run while the main thread is inside a collectiv
 thread, reads the wakeup descriptor and calls `StopSignals.answer`.
 """
 
+from __future__ import annotations
 import contextlib
 import os
 import select

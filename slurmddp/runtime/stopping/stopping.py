@@ -1,14 +1,16 @@
 """Answers stop requests as one rank: carries out what `policy.py` decides. Runs in the signal thread."""
 
+from __future__ import annotations
 import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from slurmddp import exit_codes
+from slurmddp.old_python import dataclass
 from slurmddp.runs.exit_records import read_record
 from slurmddp.runs.training_events import Notice
 from slurmddp.runtime.exiting.classify import Verdict
