@@ -86,7 +86,7 @@ def _become_worker(words: "Sequence[str]") -> None:
         environ.update({name: before} if before else {})
     environ["SLURMDDP_ATTACHED"] = "1"
     bootstrap = os.path.join(os.environ[ATTACH], "attach", "bootstrap.py")
-    os.execve(sys.executable, [sys.executable, *options, bootstrap, *program], environ)
+    os.execve(sys.executable, [sys.executable, *options, bootstrap, "slurmddp.worker", *program], environ)
 
 
 def _forward_signals() -> None:
