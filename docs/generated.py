@@ -114,7 +114,8 @@ def script() -> str:
         (folder / "venv").mkdir()
         (folder / "venv" / "pyvenv.cfg").touch()
         (folder / "train.py").touch()
-        command = [sys.executable, "-m", "slurmddp", "render", "--python", f"{folder}/venv/bin/python", *words.split()]
+        there = f"import sys; sys.executable = '{folder}/venv/bin/python'; from slurmddp.cli import main; main()"
+        command = [sys.executable, "-c", there, "render", *words.split()]
         environment = {"PATH": os.devnull, "HOME": name, "PYTHONPATH": str(REPOSITORY)}
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
         return _block(_code_block(done.stdout.replace(str(folder), "/home/me"), "bash"))

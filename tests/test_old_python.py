@@ -13,9 +13,9 @@ import tomllib
 import pytest
 from old_python import PACKAGE, closure, find_old_python, has_torch, third_parties
 
+from slurmddp.attach import BOOTSTRAP, minor_version, run_words
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import UsageError
-from slurmddp.old_python import minor_version, start_words
 from slurmddp.script.build import check_pythons
 
 IMPORT = """
@@ -91,7 +91,8 @@ def test_the_name_that_a_link_leads_to_tells_how_slurmddp_is_started(tmp_path, n
     (tmp_path / "python").symlink_to(name)
     python = str(tmp_path / "python")
     assert minor_version(python) == minor
-    assert start_words(python) == (("-P", "-u", "-m") if has_option else ("-u", str(PACKAGE / "attach/bootstrap.py")))
+    assert run_words(python, has_slurmddp=True) == (("-P", "-u", "-m") if has_option else ("-u", str(BOOTSTRAP)))
+    assert run_words(python) == ("-u", str(BOOTSTRAP))
 
 
 def test_a_python_that_is_too_old_is_refused_at_submission(tmp_path):
@@ -108,7 +109,7 @@ def test_modules_of_the_working_folder_are_not_taken(tmp_path):
     for name in ("runpy", "signal", "slurmddp", "torch"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('taken from the working folder')")
     python = find_old_python()
-    words = [python, *start_words(python), "slurmddp.batch", "--protocol=1", "--own-launch"]
+    words = [python, *run_words(python), "slurmddp.batch", "--protocol=1", "--own-launch"]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
     done = subprocess.run(words, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == UsageError.exit_status and "SLURM_JOB_ID is not set" in done.stderr

@@ -146,21 +146,24 @@ def read_result(job: Job, attempt: str, launcher_status: int, *, own_launch: boo
     """Return how the ranks ended, by their exit records.
 
     Without a record, the launcher's status counts; 0 counts only when rank 0 has begun. The status of an `own_launch`
-    is judged as Slurm does: 0 is done, and what is less than 128 has failed for good.
+    is judged as Slurm does: 0 is done, and what is less than 128 has failed for good. It may have more to do than its
+    ranks: when it has failed, the record of rank 0 that the training is done does not count.
     """
     if failed := read_record(job.run.before_ranks_record(job.job_id, attempt), of_rank=False):
         return Result(failed.status, failed.text)
     records = read_records(job.run.attempt(job.job_id, attempt))
     record = decisive_record(records)
-    if record and not record.failed:
+    is_refuted = own_launch and launcher_status != DONE and bool(record and record.status == DONE)
+    if record and not record.failed and not is_refuted:
         return Result(record.status, record.text)
-    if record:
+    if record and record.failed:
         silent = sorted(set(range(job.world_size)) - {one.rank for one in records})
         without = f"; no record of rank{'s' * (len(silent) > 1)} {format_ranges(silent)}" if silent else ""
         return Result(record.status, f"{record.text}; see {record.output}{without}")
     if own_launch:
         status = FAILED if DONE < launcher_status < _BY_SIGNAL else launcher_status
-        return Result(status, f"the launch ended with status {launcher_status}, and no rank left a record")
+        records_say = "although rank 0 has recorded its end" if is_refuted else "and no rank left a record"
+        return Result(status, f"the launch ended with status {launcher_status}, {records_say}")
     if launcher_status == DONE and not job.run.rank_begin(job.job_id, attempt, 0).exists():
         return Result(
             RETRYABLE, "no rank has begun; srun says why, above, unless the launch block of a template starts none"

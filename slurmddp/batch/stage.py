@@ -26,8 +26,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
+from slurmddp.attach import run_words
 from slurmddp.errors import ClusterError
-from slurmddp.old_python import start_words
 from slurmddp.slurm import client, commands
 from slurmddp.slurm.environment import user
 from slurmddp.trust import explain_distrust, explain_foreign, explain_owner
@@ -117,7 +117,7 @@ def _on_nodes(step: str, words: list[str], expected: tuple[str, ...], environ: M
     """Perform a step once on each node; return the answers, which must be among these."""
     nodes = int(environ["SLURM_NNODES"])
     command = commands.run_on_each_node(
-        nodes, sys.executable, *start_words(sys.executable), "slurmddp.batch.stage", step, *words
+        nodes, sys.executable, *run_words(sys.executable), "slurmddp.batch.stage", step, *words
     )
     own = {name: value for name, value in environ.items() if name != "SLURM_CPUS_PER_TASK"}
     done = client.run_step(command, own, timeout_s=_LIMIT_S)

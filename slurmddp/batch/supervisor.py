@@ -425,7 +425,8 @@ class Supervisor:
             self.say(f"{self._name}, writes nothing more: {action.reason}")
             self._record(events.Fenced(reason=action.reason))
             return FENCED
-        self.say(f"job {self.job.job_id} ends with status {action.status}: {action.reason}")
+        what = f"{'the launch of ' * self.options.own_launch}job {self.job.job_id}"
+        self.say(f"{what} ends with status {action.status}: {action.reason}")
         self._record(events.JobEnd(status=action.status, reason=action.reason))
         if self.owner:
             self.owner.release()

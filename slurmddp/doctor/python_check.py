@@ -1,16 +1,16 @@
-"""The job's Python: whether it starts, is new enough, and has torch and slurmddp. Does not import torch."""
+"""The job's Python: whether it starts, is new enough, and has torch. Does not import torch."""
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from slurmddp.attach import OLDEST, run_words
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.doctor.storage import file_system_type, is_shared
-from slurmddp.old_python import OLDEST, needs_bootstrap
 from slurmddp.runs.findings import Finding
-from slurmddp.script.setup_lines import find_python, supervisor_python
 from slurmddp.version import __version__
 
 TIMEOUT_S: Final = 20.0
@@ -23,7 +23,7 @@ Found = dict[str, Any]
 def check_python(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Yield the findings about the Python of the ranks, as far as it is known before the job runs."""
     if spec.container or spec.supervisor_python:
-        yield from _check_supervisor(supervisor_python(spec), spec, environ)
+        yield from _check_supervisor(spec.supervisor_python or sys.executable, spec, environ)
     python = find_python(spec)
     if python is None:
         what = "is in its container" if spec.container else "is chosen by set-up lines that run only on the nodes"
@@ -42,13 +42,29 @@ def _check_supervisor(python: str, spec: JobSpec, environ: Mapping[str, str]) ->
     found = probe_python(python, spec, environ)
     if isinstance(found, str):
         yield _error(f"the supervisor's Python {python} {found}", "choose one that the nodes have: --supervisor-python")
-    elif tuple(found["version"]) < (3, OLDEST) or not (found["slurmddp"] or needs_bootstrap(python)):
-        missing = "slurmddp" if tuple(found["version"]) >= (3, OLDEST) else f"version 3.{OLDEST} or newer"
+    elif tuple(found["version"]) < OLDEST or (
+        found["slurmddp"] is None and run_words(python, has_slurmddp=True)[0] == "-P"
+    ):
+        missing = "slurmddp" if tuple(found["version"]) >= OLDEST else "version 3.9 or newer"
         yield _error(f"the supervisor's Python {python} has no {missing}", "choose another one: --supervisor-python")
     else:
         yield from _check_slurmddp(python, found)
-        what = f"the supervisor's {python} has slurmddp {found['slurmddp'] or __version__}"
-        yield Finding(check="python", level="ok", what=what)
+        yield Finding(
+            check="python",
+            level="ok",
+            what=f"the supervisor's {python} has slurmddp {found['slurmddp'] or __version__}",
+        )
+
+
+def find_python(spec: JobSpec) -> str | None:
+    """Return the Python of the ranks; None if it is in a container, or if set-up lines of the job choose it."""
+    if spec.container:
+        return None
+    if spec.python and "/" in spec.python:
+        return spec.python
+    if spec.has_setup:
+        return None
+    return f"{spec.venv.rstrip('/')}/bin/python" if spec.venv else spec.python or sys.executable
 
 
 def probe_python(python: str, spec: JobSpec, environ: Mapping[str, str]) -> Found | str:
@@ -80,13 +96,11 @@ def probe_python(python: str, spec: JobSpec, environ: Mapping[str, str]) -> Foun
 def check_packages(python: str, found: Found, spec: JobSpec) -> Iterator[Finding]:
     """Yield the findings about a Python that answered the probe with `found`."""
     version = ".".join(map(str, found["version"]))
-    if tuple(found["version"]) < (3, OLDEST):
-        yield _error(
-            f"{python} is Python {version}; the ranks need 3.{OLDEST} or newer", "choose another one: --python"
-        )
+    if tuple(found["version"]) < OLDEST:
+        yield _error(f"{python} is Python {version}; the ranks need 3.9 or newer", "choose another one: --python")
         return
-    if found["slurmddp"] is None and not needs_bootstrap(python):
-        yield _error(f"{python} has no slurmddp, which every rank needs", f"{python} -m pip install slurmddp")
+    if not spec.command and found["msgspec"] is None:
+        yield _error(f"{python} has no msgspec, which the bundled worker needs", f"{python} -m pip install msgspec")
     if found["torch"] is None:
         yield _error(f"{python} has no torch", f"{python} -m pip install torch")
         return
@@ -96,7 +110,6 @@ def check_packages(python: str, found: Found, spec: JobSpec) -> Iterator[Finding
             yield Finding(check="python", level="note", what=what, why="the set-up lines may make it available")
         elif not there:
             yield _error(what, "check its name")
-    yield from _check_slurmddp(python, found)
     yield from _check_torch(found, spec)
     yield Finding(check="python", level="ok", what=f"{python} is Python {version} with torch {found['torch']}")
 

@@ -125,7 +125,7 @@ def _mask_secrets(found: Diagnosis) -> Diagnosis:
 
 
 def _collect_undiagnosed(run: RunDir, environ: Mapping[str, str], now: float) -> Report:
-    (events, counts), jobs = read_events(run.events), find_all_jobs(run).jobs
+    (events, counts), jobs = read_events(run), find_all_jobs(run).jobs
     numbers = {JobRef.parse(job).array_id for job in jobs}  # the job of a setting is an array of its sweep
     submitted = tuple(item for item in submissions(run.sweep or run) if item["job"] in numbers)
     statuses = tuple(status.query_jobs([Target(run, jobs)], environ, now=now)) if jobs else ()

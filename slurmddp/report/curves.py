@@ -7,18 +7,21 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from itertools import chain
 from typing import Any, Final
 
 from slurmddp.report.attempts import TimedAttempt
-from slurmddp.runs.files import numbered_lines, open_or_empty
-from slurmddp.runs.history import Event, number, parse_events
+from slurmddp.runs.history import Event, number, read_frequent, read_outline
+from slurmddp.runs.layout import RunDir
 
 MOST_METRICS: Final = 4000
 """Of more metrics only those that show the shape of a bucket are kept."""
+MOST_NAMES: Final = 100
+"""Of an attempt; others are left out."""
+MOST_ATTEMPTS: Final = 2000
+"""Of more, the metrics are left out."""
 _OF_A_BUCKET: Final = 10
 """About so many metrics of a bucket are kept: those of four or five names."""
-_METRICS: Final = b'"event": "metrics"'
 RATE: Final = "steps/s"
 """A value that is measured and not logged: the steps per second since the metrics before."""
 MOST_ODD: Final = 400
@@ -41,13 +44,12 @@ Counts = Mapping[tuple[str, str], Mapping[str, ValueCount]]
 """By job and attempt, and by name; of all metrics, also of those that are not kept."""
 
 
-def read_events(path: Path) -> tuple[tuple[Event, ...], Counts]:
-    """Return the events of a file of JSON lines as `downsample_events`; none if there is no file."""
-    with open_or_empty(path, grows=True) as file:
-        count = sum(_METRICS in line for _, line in numbered_lines(file))
-        file.seek(0)
-        size = 1 if count <= MOST_METRICS else -(-count * _OF_A_BUCKET // MOST_METRICS)
-        return downsample_events(parse_events(line for _, line in numbered_lines(file)), size)
+def read_events(run: RunDir) -> tuple[tuple[Event, ...], Counts]:
+    """Return the events of a run as `downsample_events`; none if there is no file."""
+    others = (event for event in read_outline(run).events if event.kind not in ("metrics", "checkpoint"))
+    count, frequent = read_frequent(run)
+    size = 1 if count <= MOST_METRICS else -(-count * _OF_A_BUCKET // MOST_METRICS)
+    return downsample_events(chain(others, frequent), size)
 
 
 def downsample_events(events: Iterable[Event], size: int) -> tuple[tuple[Event, ...], Counts]:
@@ -59,10 +61,11 @@ def downsample_events(events: Iterable[Event], size: int) -> tuple[tuple[Event, 
     others: list[Event] = []
     series: dict[tuple[str, str], _Series] = {}
     for event in events:
-        if event.kind == "metrics":
-            series.setdefault((event.job, event.attempt), _Series(size)).add(event)
-        else:
+        key = event.job, event.attempt
+        if event.kind != "metrics":
             others.append(event)
+        elif key in series or len(series) < MOST_ATTEMPTS:
+            series.setdefault(key, _Series(size)).add(event)
     for one in series.values():
         one.close_bucket()
     metrics = (event for one in series.values() for event in one.kept)
@@ -75,9 +78,11 @@ def downsample_events(events: Iterable[Event], size: int) -> tuple[tuple[Event, 
 
 def logged_values(metrics: Event) -> Iterator[tuple[str, float]]:
     """Yield the values of metrics by name; what is no number is left out."""
-    for name, raw in _values(metrics).items():
-        if (value := number(raw)) is not None:
-            yield str(name), value
+    return _numbers(_values(metrics))
+
+
+def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    return ((str(name), value) for name, raw in values.items() if (value := number(raw)) is not None)
 
 
 @dataclass
@@ -86,20 +91,19 @@ class _Series:
 
     size: int
     kept: list[Event] = field(default_factory=list)
-    bucket: list[Event] = field(default_factory=list)
+    bucket: list[tuple[Event, Mapping[str, Any]]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     odd: Counter[str] = field(default_factory=Counter)
-    before: Event | None = None
+    before: tuple[int, float] | None = None
+    """Step and time of the metrics before."""
 
     def add(self, event: Event) -> None:
         """Add metrics; a full bucket is downsampled."""
-        steps, seconds = (
-            (event.count("step") - self.before.count("step"), event.time - self.before.time) if self.before else (0, 0)
-        )
-        self.before = event
-        if steps > 0 and seconds > 0:
-            event = replace(event, fields={**event.fields, "values": {RATE: steps / seconds, **_values(event)}})
-        self.bucket.append(event)
+        step, before = event.count("step"), self.before
+        self.before = step, event.time
+        steps, seconds = (step - before[0], event.time - before[1]) if before else (0, 0)
+        values = _values(event)
+        self.bucket.append((event, {RATE: steps / seconds, **values} if steps > 0 and seconds > 0 else values))
         if len(self.bucket) == self.size:
             self.close_bucket()
 
@@ -107,8 +111,10 @@ class _Series:
         """Count the bucket's values; keep the metrics that show its shape, and the first with an odd value."""
         finite: dict[str, list[tuple[float, int]]] = {}
         odd: list[int] = []
-        for at, event in enumerate(self.bucket):
-            for name, value in logged_values(event):
+        for at, (_, values) in enumerate(self.bucket):
+            for name, value in _numbers(values):
+                if name not in self.counts and len(self.counts) >= MOST_NAMES:
+                    continue
                 self.counts[name] += 1
                 if math.isfinite(value):
                     finite.setdefault(name, []).append((value, at))
@@ -117,7 +123,10 @@ class _Series:
                     odd.append(at)
         extremes = {at for values in finite.values() for _, at in (min(values), max(values))}
         shown = extremes | {0, len(self.bucket) - 1, *odd[:1]}
-        self.kept += [event for at, event in enumerate(self.bucket) if at in shown]
+        for at, (event, values) in enumerate(self.bucket):
+            if at in shown:
+                own = {name: value for name, value in values.items() if name in self.counts}
+                self.kept.append(replace(event, fields={**event.fields, "values": own}))
         self.bucket.clear()
 
 

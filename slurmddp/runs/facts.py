@@ -151,9 +151,9 @@ def read_job(
             job_id=job_id,
             name=one.name,
             events=one,
-            outcome=_judge_attempt(one, starts[place + 1 :], outcome),
+            outcome=_judge_attempt(one, starts[-1], outcome),
         )
-        for place, one in enumerate(starts)
+        for one in starts
     )
     return Job(job_id=job_id, outcome=outcome, history=own, attempts=attempts, slurm=slurm)
 
@@ -272,16 +272,16 @@ def _last_attempt(folder: RunDir, job_id: str) -> Outcome | None:
     return outcome if outcome and outcome.final else None
 
 
-def _judge_attempt(attempt: AttemptEvents, later: Sequence[AttemptEvents], job: Outcome) -> Outcome:
+def _judge_attempt(attempt: AttemptEvents, last: AttemptEvents, job: Outcome) -> Outcome:
     """Return how an attempt ended: by its events; else by what came after it, or by the job's outcome."""
     if end := next((event for kind in _ENDS if (event := attempt.last(kind))), None):
         return _of_event(end)
     notice, seen = attempt.last("notice"), attempt.seen
     if attempt.last("cancel"):
         return Outcome(kind=Kind.CANCELLED, time=seen)
-    if any(one.name.partition(".")[0] != attempt.name.partition(".")[0] for one in later):
+    if last.name.partition(".")[0] != attempt.name.partition(".")[0]:
         return Outcome(kind=Kind.REQUEUED, time=seen, reason=notice.text("reason") if notice else BY_SLURM)
-    if later or job.kind in (Kind.UNKNOWN, Kind.DONE, Kind.FENCED):
+    if last is not attempt or job.kind in (Kind.UNKNOWN, Kind.DONE, Kind.FENCED):
         return Outcome(kind=Kind.KILLED, time=seen)
     if job.kind is Kind.PENDING:
         return Outcome(kind=Kind.REQUEUED, time=seen, reason=notice.text("reason") if notice else BY_SLURM)

@@ -162,6 +162,8 @@ def parse_records(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
 def parse_record(line: bytes) -> tuple[dict[str, Any] | None, str]:
     """Return the record of a line of JSON, None without one; and what is wrong with the line, empty for nothing."""
+    if not line.strip():
+        return None, ""
     record = _parse(line)
     if isinstance(record, dict):
         return record, ""
@@ -169,8 +171,7 @@ def parse_record(line: bytes) -> tuple[dict[str, Any] | None, str]:
         return None, "is no record"
     behind = line.rfind(_HEAD)
     whole = _parse(line[behind:]) if behind > 0 else None
-    cut_off = "is cut off" if line.strip() else ""
-    return (whole, "begins with a record that is cut off") if isinstance(whole, dict) else (None, cut_off)
+    return (whole, "begins with a record that is cut off") if isinstance(whole, dict) else (None, "is cut off")
 
 
 _HEAD = b'{"time": '

@@ -6,15 +6,17 @@ The writers may have been killed: a record that was cut off, or has wrong values
 from __future__ import annotations
 import math
 import os
+import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from operator import attrgetter
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from slurmddp.runs.files import LINE_BYTES, TAIL_BYTES, numbered_lines, open_or_empty, parse_record, parse_records
+from slurmddp.runs.files import LINE_BYTES, TAIL_BYTES, open_or_empty, parse_record, parse_records
 from slurmddp.runs.layout import RunDir
 from slurmddp.text import count
 
@@ -24,6 +26,16 @@ _LARGEST: Final = 2**63
 _LAST_TIME: Final = 1e11
 """Seconds since 1970 in the year 5138; what comes later is no time."""
 _FREQUENT: Final = (b'"event": "metrics"', b'"event": "checkpoint"')
+_FREQUENT_RECORD: Final = re.compile(rb'\{"time": [^\n,]{1,32}, "event": "(?:metrics|checkpoint)"[^\n]*')
+MOST_FREQUENT: Final = 500_000
+"""Of more metrics and checkpoints only some are read, in blocks that are spread evenly over the file."""
+_BLOCK_BYTES: Final = 2**16
+_OTHERS_BYTES: Final = 2**22
+"""After so much of other events, or a line that is no record, only the last part of the file is read."""
+_OTHER_COST: Final = 2**8
+"""A line counts as so many bytes more than it has: a file may have millions of short ones."""
+_LAST_BYTES: Final = 2**18
+_MOST_DAMAGED: Final = 100
 _TRAILING_KINDS: Final = frozenset({"end", "attempt_end", "checkpoint", "metrics"})
 SUPERVISION: Final = frozenset({"attempt_start", "attempt_end", "requeue", "job_end", "fenced"})
 _RECENT: Final = 64
@@ -129,7 +141,14 @@ class History(_Events):
 
     def of_job(self, job_id: str) -> History:
         """Return the events of one job of the run."""
-        return History(tuple(event for event in self.events if event.job == job_id))
+        return History(tuple(self._by_job.get(job_id, ())))
+
+    @cached_property
+    def _by_job(self) -> Mapping[str, list[Event]]:
+        found: dict[str, list[Event]] = {}
+        for event in self.events:
+            found.setdefault(event.job, []).append(event)
+        return found
 
     @property
     def supervision(self) -> list[Event]:
@@ -148,40 +167,56 @@ class History(_Events):
         return next((event for event in reversed(self.events) if event.kind not in _TRAILING_KINDS), None)
 
 
-def read(run: RunDir) -> History:
-    """Return all that a run has written down."""
-    with open_or_empty(run.events, grows=True) as file:
-        return _to_history(run, numbered_lines(file))
-
-
 def read_outline(run: RunDir) -> History:
     """Return a run's events without most metrics and checkpoints: only the last few before each other event are read.
 
-    They make up nearly all of a long run's gigabytes, so most blocks of the file are passed over whole.
+    They make up nearly all of a long run's gigabytes, so most blocks of the file are passed over whole. What is read
+    has a bound, whatever the file has in it.
     """
-    with open_or_empty(run.events, grows=True) as file:
-        return _to_history(run, _outline_lines(file))
-
-
-def _to_history(run: RunDir, lines: Iterable[tuple[int, bytes]]) -> History:
     events, damage = list[Event](), list[str]()
-    for number, line in lines:
-        record, wrong = parse_record(line)
-        event = Event.parse(record) if record is not None else None
-        if event:
-            events.append(event)
-        if wrong := wrong or ("is no event" if record is not None and event is None else ""):
-            damage.append(f"{run.events.name}: line {number} {wrong}")
-    return History(tuple(events), tuple(damage))
+    with open_or_empty(run.events, grows=True) as file:
+        for number, line in _outline_lines(file):
+            if line is None:
+                damage.insert(0, f"{run.events.name}: line {number} and those behind it are not all read")
+                continue
+            record, wrong = parse_record(line)
+            event = Event.parse(record) if record is not None else None
+            if event:
+                events.append(event)
+            if wrong := wrong or ("is no event" if record is not None and event is None else ""):
+                place = f"line {number}" if number else "a line near the end"
+                damage.append(f"{run.events.name}: {place} {wrong}")
+    return History(tuple(events), tuple(damage[:_MOST_DAMAGED]))
 
 
-def _outline_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+def read_frequent(run: RunDir) -> tuple[int, Iterator[Event]]:
+    """Return how many metrics and checkpoints are about to be read, up to `MOST_FREQUENT`, and an iterator of them."""
+    with open_or_empty(run.events, grows=True) as file:
+        count = sum(block.count(kind) for block in _blocks(file) for kind in _FREQUENT)
+    every = 1 + count // MOST_FREQUENT
+    return count // every, _frequent_events(run, every)
+
+
+def _frequent_events(run: RunDir, every: int) -> Iterator[Event]:
+    with open_or_empty(run.events, grows=True) as file:
+        for block in islice(_blocks(file), None, None, every):
+            yield from parse_events(_FREQUENT_RECORD.findall(block))
+
+
+def _blocks(file: BinaryIO) -> Iterator[bytes]:
+    """Yield a file in blocks of whole lines, up to a line that is too long for a record, which is cut."""
+    while block := file.read(_BLOCK_BYTES) + file.readline(LINE_BYTES):
+        yield block
+        if not block.endswith(b"\n"):
+            return
+
+
+def _outline_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
+    """Yield lines with their numbers, 0 for an unknown one; None is the line from which on some are left out."""
     recent: deque[tuple[int, bytes]] = deque(maxlen=_RECENT)
-    before = 0
-    while block := file.read(LINE_BYTES) + file.readline(LINE_BYTES):
+    before, left = 0, _OTHERS_BYTES
+    for block in _blocks(file):
         count, lines = block.count(b"\n"), block.removesuffix(b"\n").split(b"\n")
-        if not count and len(block) > LINE_BYTES:
-            break
         if sum(map(block.count, _FREQUENT)) == count == len(lines):
             recent.extend(enumerate(lines[-_RECENT:], before + max(0, count - _RECENT) + 1))
         else:
@@ -191,8 +226,19 @@ def _outline_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
                 else:
                     yield from (*recent, (number, line))
                     recent.clear()
+                    left -= len(line) + _OTHER_COST
         before += count
+        if left <= 0:
+            break
     yield from recent
+    at, last = file.tell(), file.seek(0, os.SEEK_END) - _LAST_BYTES
+    if at < last:
+        yield before + 1, None
+        file.seek(last)
+        file.readline()
+    else:
+        file.seek(at)
+    yield from ((0, line) for line in file.read(_LAST_BYTES).split(b"\n"))
 
 
 def read_newest(run: RunDir, *, size: int = TAIL_BYTES) -> History:
@@ -204,11 +250,13 @@ def read_newest(run: RunDir, *, size: int = TAIL_BYTES) -> History:
 
 def number(value: object) -> float | None:
     """Return a number as JSON has it, or as its text where JSON has none; None for anything else."""
+    if isinstance(value, float):
+        return value
     if isinstance(value, str):
         return _WORDS.get(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= _LARGEST:
         return None
-    return float(value) if isinstance(value, float) or abs(value) < _LARGEST else None
+    return float(value)
 
 
 def parse_events(lines: Iterable[bytes]) -> Iterator[Event]:

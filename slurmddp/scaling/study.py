@@ -185,7 +185,7 @@ def _submit(job: PlannedJob, environ: Mapping[str, str], notice: Notice) -> str:
 def _timing(job: PlannedJob) -> Event | None:
     """Return the measurement of the run's newest job, if it has the same steps and size; None otherwise."""
     newest = submissions(job.run)[-1:]
-    found = history.read(job.run).of_job(newest[0]["job"]).last("timing") if newest else None
+    found = history.read_outline(job.run).of_job(newest[0]["job"]).last("timing") if newest else None
     same = found and (found.count("asked"), found.count("world_size")) == (job.spec.steps, job.gpus)
     return found if same else None
 
@@ -238,7 +238,7 @@ def _explain_missing(job: PlannedJob, timings: Sequence[Event], warm_up: int) ->
             f"{size}: the training ended after {steps} steps, of which {warm_up} are warm-up; make it longer "
             "(--epochs of the bundled worker), or give a smaller --warm-up"
         )
-    last = history.read(job.run).last("end")
+    last = history.read_outline(job.run).last("end")
     if last and last.count("status") == 0:
         return (
             f"{size}: run {run} succeeded without a measurement; only programs that iterate over run.steps of "

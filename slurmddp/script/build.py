@@ -4,23 +4,22 @@ import os
 import re
 import shlex
 import shutil
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from slurmddp.attach import OLDEST, minor_version
 from slurmddp.config.batch_script import BatchScript
 from slurmddp.config.container import is_path
 from slurmddp.config.datasets import find_data
 from slurmddp.config.job_files import OTHER_FORMATS, explain_unreadable, read_named_text, suggest_file
 from slurmddp.config.job_spec import JOB_WORD, JobSpec
 from slurmddp.errors import UsageError
-from slurmddp.old_python import OLDEST, minor_version
 from slurmddp.runs.layout import RunDir
 from slurmddp.script import quoting
 from slurmddp.script.render import render, render_preamble
-from slurmddp.script.setup_lines import find_python, python_of
+from slurmddp.script.setup_lines import python_of
 from slurmddp.text import quote_value
 
 if TYPE_CHECKING:
@@ -207,12 +206,11 @@ def check_pythons(spec: JobSpec, advice: str) -> None:
     for key, path in pythons.items():
         if path and not _is_program(path, spec):
             raise UsageError(f"--{key}: there is no program {quote_value(path)} here; {advice}")
-    for path in filter(None, (find_python(spec), spec.supervisor_python)):
-        if (minor_version(path) or OLDEST) < OLDEST:
-            what = (
-                f"{quote_value(path)} is Python 3.{minor_version(path)}; ranks and supervisor need 3.{OLDEST} or newer"
-            )
-            raise UsageError(f"{what}; choose another one, as in: --python {sys.executable}")
+    pythons["venv"] = spec.venv and f"{spec.venv.rstrip('/')}/bin/python"
+    for key, path in pythons.items():
+        if path and (minor_version(path) or OLDEST[1]) < OLDEST[1]:
+            version = f"Python 3.{minor_version(path)}; ranks and supervisor need 3.9 or newer"
+            raise UsageError(f"--{key}: {quote_value(path)} is {version}; choose another one")
 
 
 def check_variables(spec: JobSpec, environ: Mapping[str, str]) -> None:

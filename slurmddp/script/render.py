@@ -20,15 +20,15 @@ from jinja2.bccache import Bucket
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from slurmddp import variables
+from slurmddp.attach import BOOTSTRAP, run_words
 from slurmddp.config import container
 from slurmddp.config.job_files import read_named_text
 from slurmddp.config.job_spec import CHECKPOINT_WORD, NODE_TMPDIR, JobSpec, for_torchrun
 from slurmddp.config.python_env import environment_of
 from slurmddp.errors import UsageError
-from slurmddp.old_python import start_words
 from slurmddp.runs.layout import RunDir
 from slurmddp.script import quoting
-from slurmddp.script.setup_lines import find_python, python_of, setup_lines, supervisor_python
+from slurmddp.script.setup_lines import python_of, setup_lines
 from slurmddp.slurm.hostlist import expand
 from slurmddp.supervisor_options import Options, build_arguments
 from slurmddp.text import quote_value
@@ -84,7 +84,7 @@ def render_preamble(spec: JobSpec, *, reset_number: int = 1) -> str:
         "is_array": spec.is_array,
         "run_dir_word": _path_word(f"{spec.runs_dir.rstrip('/')}/{spec.job_name}", '"$PWD"'),
         "supervisor_python": quoting.shell(spec.supervisor_python or sys.executable),
-        "supervisor_start": start_words(spec.supervisor_python or sys.executable),
+        "supervisor_start": run_words(spec.supervisor_python or sys.executable, has_slurmddp=True),
         "supervisor_words": tuple(words),
     }
     return _templates().get_template(OWN_SCRIPT).render(context)
@@ -119,6 +119,7 @@ def render_callables(spec: JobSpec, callables: Callables) -> str:
         "indices": callables.array,
         "callables": callables,
         "python_code": quoting.lines(callables.python),
+        "is_bootstrapped": False,
         "teardown_lines": [quoting.lines(line) for line in callables.teardown],
     }
     return _templates().get_template(CALLABLES).render(context)
@@ -237,17 +238,19 @@ def _context(
     environment: "Environment | None" = None,
 ) -> dict[str, Any]:
     python = python_of(spec)
+    is_bootstrapped = not spec.container and python != sys.executable
     context = {
         "job": spec,
         "version": __version__,
         "single_attempt": options.single_attempt,
         "run_dir_word": _path_word(f"{spec.runs_dir.rstrip('/')}/{spec.job_name}"),
         "run_variable": quoting.lines(f"${variables.SWEEP_DIR if array else variables.RUN_DIR}"),
-        "supervisor_python": quoting.shell(supervisor_python(spec)),
-        "supervisor_start": start_words(spec.supervisor_python or (not spec.container and find_python(spec)) or ""),
-        "start_words": start_words(find_python(spec) or ""),
+        "supervisor_python": quoting.shell(spec.supervisor_python or sys.executable),
+        "supervisor_start": run_words(spec.supervisor_python or sys.executable, has_slurmddp=True),
         "supervisor_words": tuple(build_arguments(options)),
         "python": quoting.lines(f'"${variables.ENVIRONMENT}"/bin/python3') if environment else python,
+        "is_bootstrapped": is_bootstrapped,
+        "run_words": quoting.lines(f'-u "${variables.BOOTSTRAP}"') if is_bootstrapped else _run_words(spec),
         "virtual_environment": None if spec.container or spec.venv or environment else environment_of(python),
         "program": quoting.Quoted(_TASK_PROGRAM) if array or spec.resume_args else quoting.job_words(_words(spec)),
         "wrap_words": quoting.job_words(_wrap_words(spec)),
@@ -339,12 +342,19 @@ def _container_context(spec: JobSpec, image: str) -> dict[str, Any]:
     }
 
 
+def _run_words(spec: JobSpec) -> tuple[str, ...]:
+    """Return the words before a module of the ranks, where the supervisor's variable does not name them."""
+    bootstrap = f"{container.PACKAGE}/slurmddp/{BOOTSTRAP.relative_to(_PACKAGE)}"
+    return ("-u", bootstrap) if spec.container else run_words(python_of(spec))
+
+
 def _manual_context(spec: JobSpec) -> dict[str, Any]:
     placeholders = ("localhost",) if spec.nodes == 1 else tuple(f"NODE{number}" for number in range(spec.nodes))
     hosts = expand(spec.nodelist) if spec.nodelist else placeholders
     if len(hosts) != spec.nodes:
         raise UsageError(f"--nodelist names {len(hosts)} nodes, but --nodes is {spec.nodes}; give the same number")
     return {
+        "run_words": _run_words(spec),
         "hosts": hosts,
         "hosts_text": " ".join(hosts),
         "head": spec.head_address.replace("{host}", hosts[0]),

@@ -4,10 +4,10 @@ import importlib.util
 import subprocess
 import sys
 
+from slurmddp.attach import run_words
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.worker_options import BUNDLED, arguments
 from slurmddp.errors import UsageError
-from slurmddp.old_python import start_words
 
 
 def prepare(spec: JobSpec) -> None:
@@ -25,7 +25,7 @@ def prepare(spec: JobSpec) -> None:
     if spec.worker.task in BUNDLED:
         return
     python, module = spec.python or sys.executable, "slurmddp.worker.bundled.prepare_data"
-    command = [python, *start_words(python), module, *arguments(spec.worker)]
+    command = [python, *run_words(python), module, *arguments(spec.worker)]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)  # noqa: S603 - the Python that the user names
     except OSError as error:

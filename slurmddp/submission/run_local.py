@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Final
 
 from slurmddp import variables
+from slurmddp.attach import run_words
 from slurmddp.config.job_spec import JOB_WORD, JobSpec
 from slurmddp.config.python_env import environment_of
 from slurmddp.errors import UsageError
 from slurmddp.exit_codes import DONE
-from slurmddp.old_python import start_words
 from slurmddp.outcome import Kind, Outcome
 from slurmddp.runs.facts import read_attempt
 from slurmddp.runs.files import warn_once
@@ -66,10 +66,10 @@ def plan(spec: JobSpec, *, devices: str | None, environ: Mapping[str, str]) -> L
     job_id = f"{LOCAL}{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}"
     ranks = 1 if spec.is_one_process else spec.ntasks_per_node or spec.gpus or len(chosen) or 1
     python = spec.python or sys.executable
-    torchrun = [python, *start_words(python), "slurmddp.runtime.launch.torchrun", "--standalone"]
+    torchrun = [python, *run_words(python), "slurmddp.runtime.launch.torchrun", "--standalone"]
     torchrun += ["--local-addr=localhost", f"--nproc-per-node={ranks}"]
     torchrun += ["--log-dir", str(run.attempt(job_id, ATTEMPT) / "torchrun")]
-    command = [*torchrun, "--no-python", python, *start_words(python), "slurmddp.worker", *spec.program_of_torchrun]
+    command = [*torchrun, "--no-python", python, *run_words(python), "slurmddp.worker", *spec.program_of_torchrun]
     return LocalRun(run, job_id, command, _environment(spec, run, job_id, chosen, environ))
 
 

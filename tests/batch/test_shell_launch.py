@@ -1,15 +1,18 @@
 """A user's own script goes on in its own shell: the launch has its variables, status, input and signals."""
 
+import io
 import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from slurmddp import variables
+from slurmddp.batch import shell_launch
 from slurmddp.batch.shell_launch import format_start
 from slurmddp.config.batch_script import parse_batch_script
 from slurmddp.config.job_spec import JobSpec
@@ -140,6 +143,14 @@ def test_ranks_that_were_killed_are_started_again_and_the_script_sees_the_last_s
     assert bench.events.count("attempt_start") == 3 and bench.events.count("restart") == 2
 
 
+def test_a_launch_that_fails_after_its_ranks_have_ended_has_failed(bench):
+    """It may be a wrapper that copies the results; the training is done, and the job is not."""
+    done = 'echo "0 done" >"$SLURMDDP_ATTEMPT_DIR/0.end"; exit 3'
+    assert bench.run(f"srun sh -c '{done}' x.py\necho $?") == (0, "3\n")
+    (end,) = [event for event in read_records(bench.kept.events) if event["event"] == "attempt_end"]
+    assert (end["status"], "status 3, although rank 0 has recorded its end" in end["reason"]) == (77, True)
+
+
 def test_a_record_of_the_ranks_counts_more_than_the_status(bench):
     retry = 'echo "76 rank 0 on n1: lost" >"$SLURMDDP_ATTEMPT_DIR/0.end"; exit 1'
     body = f"srun sh -c 'echo start; [ $SLURMDDP_ATTEMPT = 0.1 ] && exit 0; {retry}'\necho $?"
@@ -178,16 +189,23 @@ def test_a_launch_that_the_script_kills_is_not_started_again(bench):
     assert "143\n" in bench.output and bench.events.count("attempt_start") == 1
 
 
-def test_a_supervisor_that_dies_ends_the_launch_statement_in_a_line(bench):
-    body = "srun sh -c 'echo ready; sleep 1; exit 0' x.py\necho $?"
-    process = bench.start(body)
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_launch_whose_supervisor_dies_ends_with_its_own_status(bench, status):
+    process = bench.start(f"srun sh -c 'echo ready; sleep 1; exit {status}' x.py\necho $?")
     bench.wait_for("ready")
     found = subprocess.run(
         ["pgrep", "-P", _child(process.pid), "-f", "slurmddp.batch"], capture_output=True, text=True, check=True
     )
     os.kill(int(found.stdout.split()[0]), signal.SIGKILL)
     assert process.wait(30) == 0
-    assert bench.output[-2:] == ["slurmddp: the supervisor of the launch has ended by itself\n", "75\n"]
+    assert bench.output[-2:] == ["slurmddp: the supervisor has ended by itself\n", f"{status}\n"]
+
+
+def test_a_supervisor_that_dies_before_a_start_is_told(bench):
+    assert bench.run("srun echo x.py\necho $?", supervisor_python="false") == (
+        0,
+        "slurmddp: the supervisor has ended by itself\n75\n",
+    )
 
 
 def _child(pid: int) -> str:
@@ -207,9 +225,21 @@ def test_the_order_of_a_start_is_one_line_and_quoted():
 
 def test_another_users_folder_is_not_written_to(bench):
     (bench.folder / "jobs" / "x").mkdir(parents=True)
-    bench.environ["PATH"] = f"{bench.folder / 'other'}:{bench.environ['PATH']}"
-    (bench.folder / "other").mkdir()
-    (bench.folder / "other" / "id").write_text("#!/bin/sh\necho 12345\n")
-    (bench.folder / "other" / "id").chmod(0o755)
+    os.chown(bench.folder / "jobs" / "x", 12345, -1)
     assert bench.run("srun echo x.py") == (77, "")
     assert not (bench.folder / "jobs" / "x" / "logs").exists()
+
+
+@pytest.mark.parametrize("attaches", [False, True])
+def test_a_launch_in_which_nothing_attaches_is_named(tmp_path, monkeypatch, attaches):
+    monkeypatch.setattr(shell_launch, "ATTACH_LIMIT_S", 0.05)
+    said = []
+    answer, shell = os.pipe()
+    if attaches:
+        (tmp_path / "0.begin").touch()
+    threading.Timer(0.5, os.write, [shell, b"0 0\n"]).start()
+    with os.fdopen(answer, "rb") as answers:
+        launch = shell_launch.ShellLaunch(io.BytesIO(), answers, said.append)
+        assert launch({variables.ATTEMPT_DIR: str(tmp_path)}) == 0
+    assert [line[:35] for line in said] == ([] if attaches else ["no Python has become a rank within "])
+    os.close(shell)

@@ -82,8 +82,11 @@ def test_a_folder_that_no_mount_can_name_is_refused(folder, what, tmp_path, monk
 
 
 def test_the_containers_python_is_its_own_unless_one_is_named():
-    assert '"\\$@\\"" sh \\\n    python3 -P' in render(job())
-    assert '"\\$@\\"" sh \\\n    /opt/conda/bin/python -P' in render(job(python="/opt/conda/bin/python"))
+    assert '"\\$@\\"" sh \\\n    python3 -u /opt/slurmddp/slurmddp/attach/bootstrap.py slurmddp' in render(job())
+    assert (
+        '"\\$@\\"" sh \\\n    /opt/conda/bin/python -u /opt/slurmddp/slurmddp/attach/bootstrap.py slurmddp'
+        in render(job(python="/opt/conda/bin/python"))
+    )
 
 
 def test_values_of_variables_are_not_on_a_command_line():

@@ -18,6 +18,7 @@ from slurmddp.report.curves import (
     logged_values,
 )
 from slurmddp.runs.history import History
+from slurmddp.runs.layout import RunDir
 
 
 def attempts(story):
@@ -83,9 +84,9 @@ def rates(events):
 @pytest.fixture
 def sample(tmp_path):
     def read(records):
-        path = tmp_path / "events.jsonl"
-        path.write_text("".join(json.dumps(record) + "\n" for record in records))
-        return curves.read_events(path)
+        run = RunDir(tmp_path)
+        run.events.write_text("".join(json.dumps(record) + "\n" for record in records))
+        return curves.read_events(run)
 
     return read
 

@@ -22,7 +22,7 @@ def run(tmp_path):
 
 
 def ending_of(run, *, gone=True):
-    return facts.read_job(run, "7", silent=not gone, history=history.read(run)).outcome
+    return facts.read_job(run, "7", silent=not gone, history=history.read_outline(run)).outcome
 
 
 def ending(run, *, gone=True):
@@ -32,7 +32,7 @@ def ending(run, *, gone=True):
 
 def by_slurm(run, state, exit_status="", **fields):
     job = JobInfo(job_id="7", state=state, source="squeue", exit_status=exit_status, **fields)
-    return facts.read_job(run, "7", job, history=history.read(run)).outcome
+    return facts.read_job(run, "7", job, history=history.read_outline(run)).outcome
 
 
 def started(attempt="0.0"):
@@ -175,7 +175,7 @@ def test_a_cancelled_job_says_who_cancelled_it(run):
 
 def attempts(run, state):
     job = JobInfo(job_id="7", state=state, source="squeue")
-    found = facts.read_run(run, {"7": job}, history=history.read(run))
+    found = facts.read_run(run, {"7": job}, history=history.read_outline(run))
     return [(attempt.name, attempt.outcome.kind) for job in found.jobs for attempt in job.attempts]
 
 

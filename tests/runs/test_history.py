@@ -2,12 +2,14 @@
 
 import json
 import math
+import os
 
+import large_runs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmddp.runs import history
+from slurmddp.runs import facts, files, history
 from slurmddp.runs.facts import read_run
 from slurmddp.runs.layout import RunDir
 
@@ -32,7 +34,7 @@ def run(tmp_path):
 def test_an_outline_has_all_but_the_metrics_and_checkpoints_of_long_ago(run):
     many = [{**LINES[1 + step % 2], "step": step} for step in range(1000)]
     write(run, LINES[0], *many, LINES[3], LINES[4], *many, "{torn")
-    outline, whole = history.read_outline(run), history.read(run)
+    outline, whole = history.read_outline(run), history.read_outline(run)
     assert [(item.name, item.began, item.seen) for item in outline.attempts] == [
         (item.name, item.began, item.seen) for item in whole.attempts
     ]
@@ -40,7 +42,12 @@ def test_an_outline_has_all_but_the_metrics_and_checkpoints_of_long_ago(run):
         assert outline.last(kind) == whole.last(kind)
     assert len(outline.events) == 3 + 2 * 64
     run.events.unlink()
-    assert history.read_outline(run).events == history.read(run).attempts == history.read_newest(run).attempts == ()
+    assert (
+        history.read_outline(run).events
+        == history.read_outline(run).attempts
+        == history.read_newest(run).attempts
+        == ()
+    )
 
 
 def write(run, *lines):
@@ -49,7 +56,7 @@ def write(run, *lines):
 
 def test_events_are_grouped_by_attempt(run):
     write(run, *LINES)
-    first, second = history.read(run).attempts
+    first, second = history.read_outline(run).attempts
     assert (first.job, first.name, first.began, first.seen) == ("7", "0.0", 1.0, 4.0)
     assert first.last("requeue").text("reason") == "preempted" and first.last("requeue").rank is None
     assert first.last("start").count("world_size") == 4
@@ -61,12 +68,12 @@ def test_attempts_stay_in_order_when_a_clock_is_set_back(run):
     """The job is done, whatever the time of its last attempt."""
     before = [{**line, "time": line["time"] + 3600} for line in LINES[:4]]
     write(run, *before, *LINES[4:])
-    assert [attempt.name for attempt in history.read(run).attempts] == ["0.0", "1.0"]
+    assert [attempt.name for attempt in history.read_outline(run).attempts] == ["0.0", "1.0"]
     (job,) = read_run(run).jobs
     assert [attempt.outcome.kind for attempt in job.attempts] == ["stopped", "done"]
 
 
-@pytest.mark.parametrize("read", [history.read, history.read_outline, history.read_newest])
+@pytest.mark.parametrize("read", [history.read_outline, history.read_newest])
 @pytest.mark.parametrize("size", [1, 10, 40, -1])
 def test_a_torn_last_line_is_left_out_and_what_was_written_behind_it_is_not(run, read, size):
     write(run, *LINES[:3])
@@ -76,7 +83,7 @@ def test_a_torn_last_line_is_left_out_and_what_was_written_behind_it_is_not(run,
     run.events.write_text(run.events.read_text() + f"{json.dumps(LINES[4])}\n")
     assert [event.time for event in read(run).events] == [1.0, 2.0, 3.0, 9.0]
     write(run, *LINES, {**LINES[0], "job": "8", "time": 20.0})
-    whole = history.read(run)
+    whole = history.read_outline(run)
     assert [event.job for event in whole.of_job("8").events] == ["8"]
     assert whole.last("start").job == "8" and len(whole.all("start")) == 3
 
@@ -97,15 +104,15 @@ def test_a_torn_last_line_is_left_out_and_what_was_written_behind_it_is_not(run,
 )
 def test_what_is_no_record_is_left_out(run, line):
     write(run, line, LINES[0])
-    assert [event.kind for event in history.read(run).events] == ["start"]
+    assert [event.kind for event in history.read_outline(run).events] == ["start"]
 
 
 def test_a_field_of_another_type_reads_as_nothing(run):
     write(run, {**LINES[1], "step": "ten", "total": None, "values": 3})
-    (event,) = history.read(run).events
+    (event,) = history.read_outline(run).events
     assert (event.number("step"), event.count("total"), event.text("values")) == (None, 0, "")
     write(run, {**LINES[1], "step": 10**400})
-    (event,) = history.read(run).events
+    (event,) = history.read_outline(run).events
     assert (event.number("step"), event.count("step")) == (None, 0), "no float holds it"
 
 
@@ -113,7 +120,7 @@ def test_a_field_of_another_type_reads_as_nothing(run):
 def test_any_bytes_are_read(tmp_path_factory, content):
     run = RunDir(tmp_path_factory.getbasetemp())
     run.events.write_bytes(content)
-    assert isinstance(history.read(run).attempts, tuple)
+    assert isinstance(history.read_outline(run).attempts, tuple)
 
 
 def test_the_newest_part_is_enough_for_a_long_run(run):
@@ -126,15 +133,81 @@ def test_a_log_is_parted_where_attempts_began(run):
     starts = [{**HEAD, "time": 1.0, "event": "attempt_start", "log_offset": 0}]
     starts.append({**starts[0], "time": 2.0, "attempt": "0.1", "log_offset": 500})
     write(run, *starts)
-    parts = history.read(run).of_job("7").log_parts
+    parts = history.read_outline(run).of_job("7").log_parts
     assert (parts["0.0"].begin, parts["0.0"].end, parts["0.1"].begin) == (0, 500, 500)
 
 
 def test_blocks_of_metrics_alone_are_passed_over_and_lines_keep_their_numbers(run, monkeypatch):
-    monkeypatch.setattr(history, "LINE_BYTES", 300)
+    monkeypatch.setattr(history, "_BLOCK_BYTES", 300)
     many = [{**LINES[1], "step": step} for step in range(500)]
     write(run, *many, "{torn", *many, LINES[5], *many)
     outline = history.read_outline(run)
     assert [event.count("step") for event in outline.all("metrics")] == [*range(436, 500)] * 3
     assert outline.damage == ("events.jsonl: line 501 is cut off",)
     assert outline.last("end")
+
+
+@pytest.fixture
+def decoded(monkeypatch):
+    """Return the lines that were decoded."""
+    lines = []
+    parse = files.parse_record
+    for module in (files, history):
+        monkeypatch.setattr(module, "parse_record", lambda line: lines.extend([line] * bool(line)) or parse(line))
+    return lines
+
+
+def test_of_a_long_run_few_lines_are_decoded(tmp_path, decoded):
+    run = large_runs.make(tmp_path / "long", size=2**24)
+    outline = history.read_outline(run)
+    assert len(decoded) < 500 and outline.damage == ()
+    assert [one.events[-1].kind for one in outline.attempts] == ["restart", "restart", "job_end"]
+    decoded.clear()
+    assert facts.read_job(run, large_runs.JOB).outcome.status == 77 and len(decoded) < 500
+
+
+def strangers():
+    end = json.dumps({**LINES[5], "time": 99.0}).encode() + b"\n"
+    size = 2**24
+    yield from (
+        line * (size // len(line)) + end for line in (b"\n", b"{}\n", b"[" * 9999 + b"\n", b"x" * 2**19 + b"\n")
+    )
+    compact, straggler = (
+        json.dumps({**LINES[1], "event": kind}, separators=(",", ":")) for kind in ("metrics", "other")
+    )
+    yield from (f"{line}\n".encode() * (size // len(line)) + end for line in (compact, straggler))
+    yield bytes(size) + b"\n" + end
+    yield json.dumps(LINES[0]).encode() + b"\n" + b"x" * 5_000_000 + b"\n" + end
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_whatever_the_lines_are_few_are_decoded_and_the_end_is_found(run, decoded, number):
+    run.events.write_bytes([*strangers()][number])
+    outline = history.read_outline(run)
+    assert outline.last("end").time == 99.0
+    assert len(decoded) < 120_000 and sum(map(len, decoded)) < 2**23
+    assert len(outline.damage) <= 100
+    assert "and those behind it are not all read" in outline.damage[0]
+    assert history.read_outline(run).of_job("7").last("end").time == 99.0
+
+
+def test_a_hole_of_a_file_takes_no_time(run, decoded):
+    write(run, LINES[0])
+    os.truncate(run.events, 2**40)
+    with run.events.open("ab") as file:
+        file.write(b"\n" + json.dumps(LINES[5]).encode() + b"\n")
+    outline = history.read_outline(run)
+    assert [event.kind for event in outline.events] == ["start", "end"] and len(decoded) < 10
+    assert [*history.read_frequent(run)[1]] == []
+
+
+def test_of_too_many_metrics_some_are_read_from_everywhere(tmp_path, decoded, monkeypatch):
+    run = large_runs.make(tmp_path / "long", size=2**23)
+    count, events = history.read_frequent(run)
+    assert count == len([*events]) == len(decoded) > 30_000
+    decoded.clear()
+    monkeypatch.setattr(history, "MOST_FREQUENT", 3000)
+    some, events = history.read_frequent(run)
+    found = [*events]
+    assert {event.attempt for event in found} == {"0.0", "0.1", "0.2"}
+    assert some <= 3000 and len(decoded) < 4000

@@ -61,7 +61,7 @@ def test_who_cancelled_a_job_is_in_its_runs_events(told, tmp_path):
     told({"17": "CANCELLED", "18": "CANCELLED", "19": "COMPLETED"})
     began = {number: replace(job(number), run=run, progress=Progress(attempt="0.0")) for number in ("17", "19")}
     cancelled(began["17"], replace(job("18"), run=run, progress=Progress()), began["19"])
-    events = history.read(run).events
+    events = history.read_outline(run).events
     assert [(event.kind, event.job, event.attempt) for event in events] == [
         ("cancel", "17", "0.0"),
         ("cancel", "18", ""),
@@ -69,7 +69,7 @@ def test_who_cancelled_a_job_is_in_its_runs_events(told, tmp_path):
     for job_id in ("17", "18"):
         ended = facts.read_job(run, job_id).outcome
         assert (ended.word, ended.reason) == ("CANCELLED", f"cancelled by `slurmddp cancel` ({environment.user()})")
-    assert history.read(run).of_job("18").attempts == ()
+    assert history.read_outline(run).of_job("18").attempts == ()
 
 
 def test_of_a_sweep_it_is_in_the_events_of_each_setting(told, tmp_path):
@@ -80,7 +80,7 @@ def test_of_a_sweep_it_is_in_the_events_of_each_setting(told, tmp_path):
     told({"17_0": "CANCELLED", "17_1": "CANCELLED"})
     cancelled(replace(job("17_0"), run=run, progress=Progress()), replace(job("17_[1]", "PENDING"), run=run))
     for setting, job_id, attempt in ((begun, "17_0", "1.0"), (waiting, "17_1", "")):
-        (event,) = history.read(setting).events
+        (event,) = history.read_outline(setting).events
         assert (event.kind, event.job, event.attempt) == ("cancel", job_id, attempt)
         ended = facts.read_job(setting, job_id).outcome
         assert (ended.word, ended.reason) == ("CANCELLED", f"cancelled by `slurmddp cancel` ({environment.user()})")

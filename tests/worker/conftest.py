@@ -2,7 +2,6 @@
 
 import contextlib
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from polling import until
+from ports import free_port
 from preload import Preloaded, clean_environment
 
 from slurmddp.runs.files import read_records
@@ -39,12 +39,6 @@ class Ended:
 
     def events(self, event: str) -> list[dict]:
         return [record for record in read_records(self.run.events) if record["event"] == event]
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def of_run(run: RunDir, launcher: str, attempt: str = ATTEMPT) -> dict[str, str]:

@@ -33,7 +33,7 @@ from slurmddp.runtime.rendezvous.process_group import FORM_LIMIT, choose_device,
 from slurmddp.slurm import client, commands
 
 REACH_LIMIT_S: Final = 30.0
-_ASK_LIMIT_S: Final = 10.0
+_ASK_LIMIT_S: Final = 30.0
 SLOW_RANK: Final = 1.5
 """A rank is slow when its matrix product takes this many times the median."""
 SLOW_LINK: Final = 2.0

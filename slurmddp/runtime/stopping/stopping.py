@@ -184,7 +184,7 @@ class Stopping:
 def ask_slurm(rank: Rank, cause: str) -> StopReason:
     """Ask Slurm why the attempt of this rank is to stop, and when the job will be killed."""
     job = None
-    if rank.under_srun:
+    if rank.under_srun or rank.attached:
         said = client.try_query(commands.show("job", rank.job), os.environ, timeout_s=ASK_LIMIT_S)
         job = next(reversed(parse_show(said)), None)
     started = rank.attempt.partition(".")[0]

@@ -23,7 +23,7 @@ def metrics(time, step, **values):
 
 
 def progress(run, *, state="RUNNING", now=100.0):
-    job = facts.read_job(run, "7", JobInfo(job_id="7", state=state, source="squeue"), history=history.read(run))
+    job = facts.read_job(run, "7", JobInfo(job_id="7", state=state, source="squeue"), history=history.read_outline(run))
     return job_status.read_progress(run, job, now=now)
 
 

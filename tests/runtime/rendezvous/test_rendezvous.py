@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from ports import free_port
 from preload import Preloaded, clean_environment
 from torch._C._distributed_c10d import HashStore, TCPStore
 
@@ -25,12 +26,6 @@ from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rendezvous import head_store, rendezvous
 from slurmddp.runtime.rendezvous.claims import Claim, Claims
 from slurmddp.runtime.rendezvous.sealed_store import SealedStore
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def ranks(count: int, **changes) -> list[dict]:
