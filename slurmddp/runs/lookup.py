@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self, cast
+from typing import Any, Final, NamedTuple, cast
 
 from slurmddp.config.job_array import folder_name
 from slurmddp.errors import UsageError
@@ -36,12 +36,12 @@ class Target:
         """The records of the run's submissions, the oldest first, read once; none of a job that belongs to no run."""
         return self.known if self.known is not None else submissions(self.run) if self.run else ()
 
-    def only(self, jobs: tuple[str, ...]) -> Self:
+    def only(self, jobs: tuple[str, ...]) -> Target:
         """Return the target with some of its jobs."""
         return replace(self, jobs=jobs, known=self.records)
 
     @classmethod
-    def of_run(cls, run: RunDir, records: Sequence[Mapping[str, Any]]) -> Self:
+    def of_run(cls, run: RunDir, records: Sequence[Mapping[str, Any]]) -> Target:
         """Return a run with all its jobs."""
         return cls(run, tuple(dict.fromkeys(record["job"] for record in records)), records)
 
