@@ -139,3 +139,12 @@ def test_the_python_is_asked_with_the_jobs_variables(tmp_path):
     (tmp_path / "mine.py").touch()
     asked = spec(command=("-m", "mine"), env=(f"PYTHONPATH={tmp_path}", "HOME"))
     assert probe_python(sys.executable, asked, os.environ)["modules"] == {"mine": True}
+
+
+def test_modules_of_the_working_folder_are_not_taken(tmp_path, monkeypatch):
+    """Python 3.13 imports linecache and collections for code by `-c`, before its first line."""
+    for name in ("json", "linecache", "collections", "torch"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('taken from the working folder')")
+    monkeypatch.chdir(tmp_path)
+    found = probe_python(sys.executable, spec(), dict(os.environ))
+    assert found["torch"] == version("torch")
