@@ -68,10 +68,23 @@ def test_a_script_keeps_its_text_and_gets_few_lines(path):
         ("apptainer exec x.sif python a.py", 2),
         ("cat <<E\nsrun python text.py\nE\nsrun python a.py", 5),
         ("# srun python comment.py\nsrun python a.py", 3),
+        ('go() {\n  "${PYTHON_BIN}" \\\n    a.py --x "$1"\n}\ngo 1', 3),
+        ("$PYTHON -m pip install .\n$PYTHON -u -m a.train", 3),
+        ("python -m venv e\npython -W ignore -m a.train", 3),
+        ("python -c 'import a' a.py\npython $SCRIPT", 3),
+        ("conda install python deepspeed a.py\nconda run --no-capture-output -n e python a.py", 3),
+        ("module load python deepspeed\nnumactl --cpunodebind=0 python a.py", 3),
+        ("uv pip install accelerate\nuv run --extra gpu -m a.train", 3),
+        ("srun --label hostname\nsrun --container-image=/images/conda --export=ALL,A=/b/env python a.py", 3),
     ],
 )
 def test_the_launch_is_the_statement_that_starts_the_ranks(text, line):
     assert find_launch("x", f"#!/bin/bash\n{text}\n".encode()).launch.line == line
+
+
+def test_programs_that_may_train_are_named_where_one_is_chosen():
+    found = find_launch("x", b"#!/bin/bash\npython prepare.py\npython train.py\n")
+    assert found.launch.line == 2 and "line 2 starts the ranks; what stands as it was: line 3;" in found.notices[0]
 
 
 @pytest.mark.parametrize(
