@@ -78,10 +78,12 @@ def render(
 def render_preamble(spec: JobSpec, *, reset_number: int = 1) -> str:
     """Return the lines that a batch script of the user's own gets before its first command."""
     words = build_arguments(_supervisor_options(spec, reset_number))
+    moves = spec.script is not None and spec.script.get("chdir") is not None
+    here = '"$SLURM_SUBMIT_DIR"' if moves else '"$PWD"'
     context = {
         "version": __version__,
         "is_array": spec.is_array,
-        "run_dir_word": _path_word(f"{spec.runs_dir.rstrip('/')}/{spec.job_name}", '"$PWD"'),
+        "run_dir_word": _path_word(f"{spec.runs_dir.rstrip('/')}/{spec.job_name}", here),
         "supervisor_python": quoting.shell(spec.supervisor_python or sys.executable),
         "supervisor_words": tuple(words),
     }

@@ -35,7 +35,7 @@ class Bench:
     """A folder with stand-ins for scontrol and sinfo, where rendered scripts run as batch scripts do."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder = self.working_folder = folder
         (folder / "bin").mkdir()
         for name, text in (("scontrol", SCONTROL), ("sinfo", "#!/bin/sh\n"), ("srun", '#!/bin/sh\nexec "$@"\n')):
             (folder / "bin" / name).write_text(text)
@@ -51,8 +51,8 @@ class Bench:
         (self.folder / "rendered").write_bytes(text)
         with (self.folder / "out").open("a") as out:
             return subprocess.Popen(
-                [shell, "rendered", *words], cwd=self.folder, env=self.environ, stdin=subprocess.DEVNULL, stdout=out,
-                stderr=out, text=True,
+                [shell, self.folder / "rendered", *words], cwd=self.working_folder, env=self.environ,
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out, text=True,
             )  # fmt: skip
 
     def run(self, body: str, *words: str, shell: str = "bash", **values) -> tuple[int, str]:
@@ -130,6 +130,15 @@ def test_what_stands_around_the_launch_keeps_its_meaning(bench, name):
     (bench.folder / "x.txt").write_text("")
     bench.environ["HOME_OF"] = "me"
     assert bench.run(f"{body}\n") == (status, said)
+
+
+def test_the_run_of_a_script_that_works_elsewhere_is_where_it_was_submitted(bench):
+    bench.working_folder = bench.folder / "elsewhere"
+    bench.working_folder.mkdir()
+    bench.environ["SLURM_SUBMIT_DIR"] = str(bench.folder)
+    assert bench.run("#SBATCH --chdir=elsewhere\nset -u\nsrun sh -c 'pwd x.py'") == (0, f"{bench.working_folder}\n")
+    assert bench.events == ["attempt_start", "attempt_end", "job_end"]
+    assert not list(bench.working_folder.iterdir())
 
 
 def test_each_turn_of_a_loop_is_an_attempt(bench):
