@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from slurmddp.config.batch_script import check_batch_script, is_batch_script, parse_batch_script
 from slurmddp.config.job_files import read_batch_script
 from slurmddp.config.job_spec import JobSpec
+from slurmddp.config.script_options import with_header
 from slurmddp.errors import UsageError
 from slurmddp.script.build import build_script
 from slurmddp.script.launch_line import find_launch
@@ -28,7 +29,7 @@ MOST_ADDED = 25
 
 def rendered(path: Path) -> tuple[bytes, bytes]:
     """Return the text of a script before and after."""
-    script = read_batch_script(str(path))
+    script = with_header(read_batch_script(str(path)), {}, {})
     job = JobSpec(job_name="x", command=(str(path),), script=script)
     return script.text, build_script(job).text
 
