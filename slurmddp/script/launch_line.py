@@ -77,6 +77,8 @@ class Launch(NamedTuple):
     """Whether the script ends with it (`exec srun ...`)."""
     is_background: bool
     """Whether a shell of its own runs it, to which `$!` belongs (`srun ... &`)."""
+    is_repeated: bool
+    """Whether it stands in a loop, or in a function that is called more than once."""
 
     @property
     def is_positional(self) -> bool:
@@ -173,8 +175,7 @@ def _judge_python(rest: list[str]) -> int:
     for index, word in enumerate(rest):
         if re.fullmatch(r"-\w*c", word):
             return 0
-        if re.fullmatch(r"-\w*m", word):
-            module = "".join(rest[index + 1 : index + 2])
+        if re.fullmatch(r"-\w*m", word) and (module := "".join(rest[index + 1 : index + 2])):
             return 2 if _LAUNCHER_MODULE.match(module) else int(module not in _HELPER_MODULES)
         if word.endswith(".py") or word.startswith("$"):
             return 1
@@ -183,8 +184,8 @@ def _judge_python(rest: list[str]) -> int:
 
 def _judge_inner(rest: list[str]) -> int:
     """Return how much the words behind another program start one that trains, as those of `conda run` or `numactl`."""
-    at = next((index for index, word in enumerate(rest) if _STARTS.fullmatch(word.rpartition("/")[2])), len(rest))
-    return min(1, _judge_python(rest[at + 1 :]))
+    starts = (index for index, word in enumerate(rest) if _STARTS.fullmatch(word.rpartition("/")[2]))
+    return min(1, _judge_python(rest[next(starts, len(rest)) + 1 :]))
 
 
 def _is_helper(rest: list[str]) -> bool:
@@ -233,6 +234,14 @@ def _text(node: Node) -> str:
     return (node.text or b"").decode("utf-8", "replace")
 
 
+def _is_repeated(chosen: _Candidate) -> bool:
+    functions = [one.child_by_field_name("name") for one in chosen.around if one.type == "function_definition"]
+    names = [[_text(name)] for name in functions if name]
+    calls = [one for one in _commands(chosen.around[0]) if _words(one.node)[:1] in names]
+    is_in_loop = any(node.type in _LOOPS for one in (chosen, *calls) for node in one.around)
+    return len(calls) > 1 or (is_in_loop and not _background_loop(chosen))
+
+
 def _launch(chosen: _Candidate, text: bytes, place: str) -> Launch:
     """Return the launch of a candidate: the command, or the loop that starts it on each node, or its here-document."""
     first = last = chosen.node
@@ -270,6 +279,7 @@ def _launch(chosen: _Candidate, text: bytes, place: str) -> Launch:
         text=body,
         is_exec=is_exec,
         is_background=is_background,
+        is_repeated=_is_repeated(chosen),
     )
 
 
@@ -302,9 +312,8 @@ def _explain_choice(place: str, chosen: _Candidate, others: list[_Candidate]) ->
             f"{place} {chosen.line} starts the ranks; what stands as it was: line{'s' * (len(others) > 1)} {lines}; "
             "--launch-line N chooses another"
         )
-    loops = [node for node in chosen.around if node.type in _LOOPS]
-    if loops and not _background_loop(chosen):
-        yield f"{place} {chosen.line}: it stands in a loop, so each turn of the loop is supervised by itself"
+    if _is_repeated(chosen):
+        yield f"{place} {chosen.line} runs more than once, so each of its trainings is supervised by itself"
 
 
 def _explain_others(root: Node, place: str, path: str) -> Iterator[str]:

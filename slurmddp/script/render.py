@@ -75,11 +75,10 @@ def render(
     return templates.get_template(BASE).render(context)
 
 
-def render_preamble(spec: JobSpec, *, reset_number: int = 1) -> str:
+def render_preamble(spec: JobSpec, *, reset_number: int = 1, repeated_launch: bool = False) -> str:
     """Return the lines that a batch script of the user's own gets before its first command."""
-    words = build_arguments(_supervisor_options(spec, reset_number))
-    moves = spec.script is not None and spec.script.get("chdir") is not None
-    here = '"$SLURM_SUBMIT_DIR"' if moves else '"$PWD"'
+    words = build_arguments(_supervisor_options(spec, reset_number, repeated_launch=repeated_launch))
+    here = '"$SLURM_SUBMIT_DIR"' if spec.script and spec.script.get("chdir") else '"$PWD"'
     context = {
         "version": __version__,
         "is_array": spec.is_array,

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -144,6 +145,32 @@ def test_the_run_of_a_script_that_works_elsewhere_is_where_it_was_submitted(benc
 def test_each_turn_of_a_loop_is_an_attempt(bench):
     bench.run("for n in 1 2 3; do srun echo $n x.py; done")
     assert bench.kept.attempts("7") == ["0.0", "0.1", "0.2"]
+
+
+AS_A_TASK = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0"}
+TRAINS = """
+import os, sys
+print(sys.argv[1], os.environ.get("WANDB_RUN_ID", "none")[:4], os.environ.get("SLURMDDP_RESUME", "new"))
+"""
+
+
+def test_another_turn_of_a_loop_is_another_training(bench):
+    """It resumes nothing, and is a run of its own for wandb."""
+    (bench.folder / "a.py").write_text(TRAINS)
+    bench.environ |= AS_A_TASK
+    body = f"for n in 1 2; do srun {sys.executable} a.py $n; done"
+    assert bench.run(body, launch_line=2) == (0, "1 none new\n2 none new\n")
+
+
+def test_a_requeue_leaves_no_turn_of_a_loop_out(bench):
+    (bench.folder / "a.py").write_text(TRAINS)
+    bench.environ |= AS_A_TASK | {"LAST": "1"}
+    body = f"for n in 1 2 3; do srun {sys.executable} a.py $n; [ 0$n != 0$LAST ] || exit; done"
+    bench.run(body, launch_line=2)
+    bench.environ |= {"LAST": "", "SLURM_RESTART_COUNT": "1"}
+    (bench.folder / "bin" / "scontrol").write_text(SCONTROL.replace("Restarts=0", "Restarts=1"))
+    bench.run(body, launch_line=2)
+    assert [line[:2] for line in bench.output if " slurmddp: " not in line] == ["1 ", "1 ", "2 ", "3 "]
 
 
 def test_ranks_that_were_killed_are_started_again_and_the_script_sees_the_last_status(bench):

@@ -83,6 +83,23 @@ def test_the_launch_is_the_statement_that_starts_the_ranks(text, line):
     assert find_launch("x", f"#!/bin/bash\n{text}\n".encode()).launch.line == line
 
 
+@pytest.mark.parametrize(
+    ("text", "is_repeated"),
+    [
+        ("for n in a b; do srun python a.py $n; done", True),
+        ("go() {\n srun python a.py $1\n}\ngo 1\ngo 2", True),
+        ("go() {\n srun python a.py $1\n}\nfor n in a b; do go $n; done", True),
+        ("function go {\n srun python a.py $1\n}\n>x\ngo 1; go 2", True),
+        ("go() {\n srun python a.py $1\n}\ngo 1", False),
+        ("for n in a b; do srun -w $n python a.py & done\nwait", False),
+        ("for n in a b; do cp $n .; done\nsrun python a.py", False),
+    ],
+)
+def test_a_launch_that_runs_several_trainings_is_known_and_told(text, is_repeated):
+    found = find_launch("x", f"#!/bin/bash\n{text}\n".encode())
+    assert found.launch.is_repeated == is_repeated == any("runs more than once" in one for one in found.notices)
+
+
 def test_programs_that_may_train_are_named_where_one_is_chosen():
     found = find_launch("x", b"#!/bin/bash\npython prepare.py\npython train.py\n")
     assert found.launch.line == 2 and "line 2 starts the ranks; what stands as it was: line 3;" in found.notices[0]
