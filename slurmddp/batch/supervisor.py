@@ -140,7 +140,7 @@ class Supervisor:
         if (is_new and run.claim.exists()) or any(record["job"] == number for record in submissions(run)):
             return
         when = submitted.astimezone(UTC).isoformat(timespec="seconds")
-        record_direct_submission(run, number, time=when, sha256=self.slurm.script_digest(number))
+        record_direct_submission(run, number, time=when, sha256=self.slurm.script_digest(number), name=job.name)
 
     def _find_problem(self) -> str:
         """Return why the ranks cannot start; empty when they can."""

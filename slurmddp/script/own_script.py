@@ -18,8 +18,7 @@ _FUNCTION = b"slurmddp_launch() {\n%b\n}\n"
 def add_to_script(script: BatchScript, launch: "Launch", header: str, preamble: str) -> bytes:
     """Return the script with these options of sbatch, the preamble, and the launch wrapped."""
     text, end = script.text, script.header_end
-    options = f"#SBATCH{header}\n" if header else ""
-    added = options.encode("utf-8", "surrogateescape") + preamble.encode()
+    added = (f"#SBATCH{header}\n" * bool(header)).encode("utf-8", "surrogateescape") + preamble.encode()
     word = (
         b"slurmddp_supervise" if launch.is_background else b"slurmddp_run"
     )  # in the background, `$!` is a shell's already
