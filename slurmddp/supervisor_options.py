@@ -45,6 +45,8 @@ class Options(NamedTuple):
     """Start the ranks once in an existing allocation: no restart, no requeue."""
     own_launch: bool = False
     """A shell function of the user's own script starts the ranks, and the shell waits for the supervisor's orders."""
+    repeated_launch: bool = False
+    """Such a function runs several trainings, as in a loop: the end of one is not the end of another."""
     finish: bool = False
     """Call the script's function `finish` after each attempt."""
 

@@ -4,7 +4,7 @@ Reads and writes the run's folder; starts no process.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -69,13 +69,13 @@ def _count(environ: Mapping[str, str], name: str) -> int:
     return parse_number(environ.get(name, "")) or 0
 
 
-def build_resume_variables(job: Job, attempt: str, pattern: str) -> dict[str, str]:
+def build_resume_variables(job: Job, attempt: str, pattern: str, others: Collection[str] = ()) -> dict[str, str]:
     """Return what a program needs to know in order to resume: earlier starts, and checkpoints since the first of them.
 
     A start resumes when all ranks of an earlier one have met: before that, COMMAND does not run. The starts of the jobs
-    before this one in its chain count, too.
+    before this one in its chain count, too; `others`, the attempts of other trainings, do not.
     """
-    names = job.run.attempts(job.job_id)
+    names = [name for name in job.run.attempts(job.job_id) if name not in others]
     begins = [job.run.rank_begin(job.job_id, name, 0) for name in names[: names.index(attempt)]]
     after = {record["job"]: record.get("after") for record in submissions(job.run)}
     earlier = after.pop(job.job_id, None)

@@ -86,8 +86,9 @@ class Supervisor:
         self.finish, self.clock, self.say, self.log_size = finish, clock, say, log_size
         self.started_at = clock.time()
         self.attempt = f"{job.restarts}.0"
-        self.number = len(self._earlier_starts) if options.own_launch else 0
-        """The attempt's number in this allocation; a script may start ranks more than once."""
+        self.others = self._earlier_starts if options.own_launch else []
+        """The attempts of this allocation's other launches; a script may start ranks more than once."""
+        self.number = len(self.others)
         self.failures = 0
         """Failed attempts in a row without progress."""
         self.first_checkpoint = self.checkpoint = "none"
@@ -117,7 +118,7 @@ class Supervisor:
         """Return the first action. A job that ended within its grace time may be started again by Slurm (24.05 on)."""
         if self.options.single_attempt:
             return Start()
-        if self.job.restarts and (names := self.job.run.attempts(self.job.job_id)):
+        if self.job.restarts and not self.options.repeated_launch and (names := self.job.run.attempts(self.job.job_id)):
             record = decisive_record(read_records(self.job.run.attempt(self.job.job_id, names[-1])))
             if record and record.status == DONE:
                 self.attempt = names[-1]  # the event of the end belongs to it: this start is no attempt
@@ -140,7 +141,7 @@ class Supervisor:
         if (is_new and run.claim.exists()) or any(record["job"] == number for record in submissions(run)):
             return
         when = submitted.astimezone(timezone.utc).isoformat(timespec="seconds")
-        record_direct_submission(run, number, time=when, sha256=self.slurm.script_digest(number))
+        record_direct_submission(run, number, time=when, sha256=self.slurm.script_digest(number), name=job.name)
 
     def _find_problem(self) -> str:
         """Return why the ranks cannot start; empty when they can."""
@@ -323,7 +324,9 @@ class Supervisor:
             variables.STORE_PORT: str(store),
             variables.SECRET: os.urandom(16).hex(),
         }
-        values |= attempts.build_resume_variables(self.job, self.attempt, self.options.checkpoints)
+        if self.options.repeated_launch:
+            values[variables.SKIP_TRACKER_IDS] = "1"
+        values |= attempts.build_resume_variables(self.job, self.attempt, self.options.checkpoints, self.others)
         if values[variables.RESTARTS] == "1" and not has_checkpoint(self.job.run, self.options.checkpoints):
             self.say(
                 "slurmddp knows no checkpoint of this run: COMMAND is started as before, and may load one of its own"

@@ -20,7 +20,7 @@ class Origin(NamedTuple):
     """The folder that a job was submitted for."""
 
     name: str
-    """The job's name: the folder's name at the submission."""
+    """The job's name in Slurm: in older records that of the folder at the submission."""
     elsewhere: Path | None = None
     """The original folder, when the run's folder is a copy; else None."""
 
@@ -69,29 +69,28 @@ def folder_identity(run: RunDir) -> dict[str, Any]:
     return {"directory": str(Path.cwd()), "folder": str(run.path), "inode": run.path.stat().st_ino}
 
 
-def record_direct_submission(run: RunDir, job: str, *, time: str, sha256: str | None) -> None:
+def record_direct_submission(run: RunDir, job: str, *, time: str, sha256: str | None, name: str = "") -> None:
     """Record a job whose script a person passed to sbatch directly, so that `status` knows it.
 
     `time` is when it was submitted, in ISO form; `sha256` is that of its script. Raises OSError.
     """
     record = {"time": time, "job": job, "cluster": "", "after": None, "sha256": sha256 or "", **folder_identity(run)}
-    append_record(run.submissions, {**record, "version": __version__, "by_hand": True})
+    append_record(run.submissions, {**record, "name": name, "version": __version__, "by_hand": True})
 
 
 def read_origin(run: RunDir, record: Mapping[str, Any]) -> Origin:
     """Return the origin of a job by its record in the run's folder; for a setting, in the sweep's folder."""
-    folder = record.get("folder")
+    folder, name = record.get("folder"), str(record.get("name") or "")
     if not isinstance(folder, str) or not folder:
-        return Origin(run.path.name)
+        return Origin(name or run.path.name)
     home = Path(folder)
     is_same = home == run.path
     with suppress(OSError, ValueError):  # the record has a NUL byte
         is_same = home.samefile(run.path)
     if is_same:
-        return Origin(run.path.name)
-    inode = record.get("inode")
-    was_copied = inode is not None and inode != run.path.stat().st_ino
-    return Origin(home.name, home if was_copied or _has(home, record) else None)
+        return Origin(name or run.path.name)
+    was_copied = record.get("inode") not in (None, run.path.stat().st_ino)
+    return Origin(name or home.name, home if was_copied or _has(home, record) else None)
 
 
 def _has(home: Path, record: Mapping[str, Any]) -> bool:

@@ -81,8 +81,8 @@ def _add_to_own_script(spec: JobSpec, own: BatchScript, reset_number: int) -> Sc
 
     found = find_launch(own.path, own.text, spec.launch_line)
     signal = [] if own.get("signal") and not spec.signal_lead else [("signal", f"USR2@{spec.lead_s}")]
-    header = [f"#SBATCH --{quoting.option(key, value)}" for key, value in (*own.header, *signal)]
-    preamble = render_preamble(spec, reset_number=reset_number)
+    header = "".join(f" --{quoting.option(key, value)}" for key, value in (*own.header, *signal))
+    preamble = render_preamble(spec, reset_number=reset_number, repeated_launch=found.launch.is_repeated)
     return Script(add_to_script(own, found.launch, header, preamble), notices=found.notices)
 
 

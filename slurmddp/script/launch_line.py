@@ -35,8 +35,11 @@ _HELPERS: Final = frozenset(
 )
 """Programs that train nothing."""
 _SHELLS: Final = frozenset({"bash", "sh", "dash", "ksh", "zsh"})
-_PYTHON: Final = re.compile(r"python[\d.]*|pypy3?")
+_PYTHON: Final = re.compile(r"(python[\d.]*|pypy3?)\}?|\$\{?\w*(py|PY)\w*\}?")
+"""The name of a Python, also in a variable, as `"${PYTHON_BIN}"`."""
+_HELPER_MODULES: Final = frozenset({"pip", "venv", "virtualenv", "ensurepip", "json.tool", "compileall"})
 _TRAINS: Final = re.compile(r"(python[\d.]*|torchrun|accelerate|deepspeed|apptainer|singularity|uv|.*\.(py|sh))")
+_STARTS: Final = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed")
 _TRAINS_IN_TEXT: Final = re.compile(
     r"\b(python[\d.]*|torchrun|accelerate|deepspeed)\b|\$\{?[A-Za-z_]*(CMD|LAUNCH|cmd|launch)"
 )
@@ -74,6 +77,8 @@ class Launch(NamedTuple):
     """Whether the script ends with it (`exec srun ...`)."""
     is_background: bool
     """Whether a shell of its own runs it, to which `$!` belongs (`srun ... &`)."""
+    is_repeated: bool
+    """Whether it stands in a loop, or in a function that is called more than once."""
 
     @property
     def is_positional(self) -> bool:
@@ -124,7 +129,7 @@ def find_launch(path: str, text: bytes, line: int | None = None) -> Found:
     chosen = candidates[0]
     if "--het-group" in _text(chosen.node):
         raise UsageError(f"{place} {chosen.line}: --het-group is for a heterogeneous job; submit it by sbatch")
-    others = [one for one in candidates[1:] if one.strength == chosen.strength == 2]  # noqa: PLR2004
+    others = [one for one in candidates[1:] if one.strength == chosen.strength]
     notices = [*_explain_choice(place, chosen, others), *_explain_others(root, place, path)]
     return Found(_launch(chosen, text, place), tuple(notices))
 
@@ -153,14 +158,34 @@ def _judge(node: Node) -> tuple[int, bool]:
 def _judge_program(name: str, word: str, rest: list[str]) -> int:
     """Return how much a program that is no launcher looks like one that starts the ranks by itself."""
     if _PYTHON.fullmatch(name):
-        if rest[:1] == ["-m"]:
-            return 2 if _LAUNCHER_MODULE.match("".join(rest[1:2])) else int(rest[1:2] != ["pip"])
-        return int(any(one.endswith(".py") for one in rest))
+        return _judge_python(rest)
+    if name.startswith("-"):  # of `uv run`
+        return max(_judge_python([word, *rest]), _judge_inner(rest))
     if name in _CONTAINERS:
         return int(not _is_helper(rest) and any(map(_TRAINS.fullmatch, rest)))
     if name in _SHELLS or name == "eval":
         return int(any(one.endswith(".sh") or _TRAINS_IN_TEXT.search(one) for one in rest))
-    return int(name.endswith((".sh", ".py")) or _TRAINS_IN_TEXT.match(word) is not None)
+    if name.endswith((".sh", ".py")) or _TRAINS_IN_TEXT.match(word):
+        return 1
+    return 0 if name in _REMOTE or (name in _HELPERS and rest[:1] != ["run"]) else _judge_inner(rest)
+
+
+def _judge_python(rest: list[str]) -> int:
+    """Return how much the words behind `python` look like a program that trains."""
+    for index, word in enumerate(rest):
+        if re.fullmatch(r"-\w*c", word):
+            return 0
+        if re.fullmatch(r"-\w*m", word) and (module := "".join(rest[index + 1 : index + 2])):
+            return 2 if _LAUNCHER_MODULE.match(module) else int(module not in _HELPER_MODULES)
+        if word.endswith(".py") or word.startswith("$"):
+            return 1
+    return 0
+
+
+def _judge_inner(rest: list[str]) -> int:
+    """Return how much the words behind another program start one that trains, as those of `conda run` or `numactl`."""
+    starts = (index for index, word in enumerate(rest) if _STARTS.fullmatch(word.rpartition("/")[2]))
+    return min(1, _judge_python(rest[next(starts, len(rest)) + 1 :]))
 
 
 def _is_helper(rest: list[str]) -> bool:
@@ -168,7 +193,7 @@ def _is_helper(rest: list[str]) -> bool:
     if "--version" in rest or "--help" in rest:
         return True
     for index, word in enumerate(rest):
-        name = word.rpartition("/")[2]
+        name = "" if word.startswith("-") else word.rpartition("/")[2]
         if name in _SHELLS and any(option in ("-c", "-lc", "-xc", "-ec") for option in rest[index + 1 : index + 3]):
             code = " ".join(rest[index + 1 :])
             return not _TRAINS_IN_TEXT.search(code) and any(one in _HELPERS for one in re.findall(r"[\w./-]+", code))
@@ -209,6 +234,14 @@ def _text(node: Node) -> str:
     return (node.text or b"").decode("utf-8", "replace")
 
 
+def _is_repeated(chosen: _Candidate) -> bool:
+    functions = [one.child_by_field_name("name") for one in chosen.around if one.type == "function_definition"]
+    names = [[_text(name)] for name in functions if name]
+    calls = [one for one in _commands(chosen.around[0]) if _words(one.node)[:1] in names]
+    is_in_loop = any(node.type in _LOOPS for one in (chosen, *calls) for node in one.around)
+    return len(calls) > 1 or (is_in_loop and not _background_loop(chosen))
+
+
 def _launch(chosen: _Candidate, text: bytes, place: str) -> Launch:
     """Return the launch of a candidate: the command, or the loop that starts it on each node, or its here-document."""
     first = last = chosen.node
@@ -246,6 +279,7 @@ def _launch(chosen: _Candidate, text: bytes, place: str) -> Launch:
         text=body,
         is_exec=is_exec,
         is_background=is_background,
+        is_repeated=_is_repeated(chosen),
     )
 
 
@@ -275,12 +309,11 @@ def _explain_choice(place: str, chosen: _Candidate, others: list[_Candidate]) ->
     if others:
         lines = ", ".join(str(one.line) for one in sorted(others, key=lambda one: one.line))
         yield (
-            f"{place} {chosen.line} starts the ranks; line{'s' * (len(others) > 1)} {lines} run as they stand; "
+            f"{place} {chosen.line} starts the ranks; what stands as it was: line{'s' * (len(others) > 1)} {lines}; "
             "--launch-line N chooses another"
         )
-    loops = [node for node in chosen.around if node.type in _LOOPS]
-    if loops and not _background_loop(chosen):
-        yield f"{place} {chosen.line}: it stands in a loop, so each turn of the loop is supervised by itself"
+    if _is_repeated(chosen):
+        yield f"{place} {chosen.line} runs more than once, so each of its trainings is supervised by itself"
 
 
 def _explain_others(root: Node, place: str, path: str) -> Iterator[str]:

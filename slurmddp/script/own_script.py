@@ -1,10 +1,10 @@
 """Adds to a batch script of the user's own what makes its job come back: all else stays, byte for byte. Pure.
 
-Added are lines in the header, a preamble before the first command, and the launch as a function before the statement
+Added are a line in the header, a preamble before the first command, and the launch as a function before the statement
 in which it stood; in its place the word `slurmddp_run`, or in the background `slurmddp_supervise`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from slurmddp.config.batch_script import BatchScript
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 _FUNCTION = b"slurmddp_launch() {\n%b\n}\n"
 
 
-def add_to_script(script: BatchScript, launch: "Launch", header: Iterable[str], preamble: str) -> bytes:
-    """Return the script with these `#SBATCH` lines, the preamble, and the launch wrapped."""
+def add_to_script(script: BatchScript, launch: "Launch", header: str, preamble: str) -> bytes:
+    """Return the script with these options of sbatch, the preamble, and the launch wrapped."""
     text, end = script.text, script.header_end
-    added = "".join(f"{line}\n" for line in header).encode("utf-8", "surrogateescape") + preamble.encode()
+    added = (f"#SBATCH{header}\n" * bool(header)).encode("utf-8", "surrogateescape") + preamble.encode()
     word = (
         b"slurmddp_supervise" if launch.is_background else b"slurmddp_run"
     )  # in the background, `$!` is a shell's already

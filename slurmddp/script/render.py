@@ -76,13 +76,14 @@ def render(
     return templates.get_template(BASE).render(context)
 
 
-def render_preamble(spec: JobSpec, *, reset_number: int = 1) -> str:
+def render_preamble(spec: JobSpec, *, reset_number: int = 1, repeated_launch: bool = False) -> str:
     """Return the lines that a batch script of the user's own gets before its first command."""
-    words = build_arguments(_supervisor_options(spec, reset_number))
+    words = build_arguments(_supervisor_options(spec, reset_number, repeated_launch=repeated_launch))
+    here = '"$SLURM_SUBMIT_DIR"' if spec.script and spec.script.get("chdir") else '"$PWD"'
     context = {
         "version": __version__,
         "is_array": spec.is_array,
-        "run_dir_word": _path_word(f"{spec.runs_dir.rstrip('/')}/{spec.job_name}", '"$PWD"'),
+        "run_dir_word": _path_word(f"{spec.runs_dir.rstrip('/')}/{spec.job_name}", here),
         "supervisor_python": quoting.shell(spec.supervisor_python or sys.executable),
         "supervisor_start": run_words(spec.supervisor_python or sys.executable, has_slurmddp=True),
         "supervisor_words": tuple(words),

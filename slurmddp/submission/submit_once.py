@@ -228,7 +228,7 @@ class Handover:
 
     def _find_left(self, killed: float, known: Sequence[str]) -> JobId | None:
         """Return the job in the queue that a submission has left which was killed before it could record the job."""
-        since, user, name = datetime.fromtimestamp(killed, UTC), environment.user(), self.run.path.name
+        since, user, name = datetime.fromtimestamp(killed, UTC), environment.user(), self.name
         found = queries.find_job(
             name=name, user=user, script=self.script.text, since=since, known=known, environ=self.environ, ended=False
         )
@@ -241,6 +241,7 @@ class Handover:
         submission = {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "job": job_id.number,
+            "name": self.name,
             "cluster": job_id.cluster,
             "after": after or None,
             "sha256": hashlib.sha256(self.script.text).hexdigest(),

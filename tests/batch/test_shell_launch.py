@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -35,7 +36,7 @@ class Bench:
     """A folder with stand-ins for scontrol and sinfo, where rendered scripts run as batch scripts do."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder = self.working_folder = folder
         (folder / "bin").mkdir()
         for name, text in (("scontrol", SCONTROL), ("sinfo", "#!/bin/sh\n"), ("srun", '#!/bin/sh\nexec "$@"\n')):
             (folder / "bin" / name).write_text(text)
@@ -51,8 +52,8 @@ class Bench:
         (self.folder / "rendered").write_bytes(text)
         with (self.folder / "out").open("a") as out:
             return subprocess.Popen(
-                [shell, "rendered", *words], cwd=self.folder, env=self.environ, stdin=subprocess.DEVNULL, stdout=out,
-                stderr=out, text=True,
+                [shell, self.folder / "rendered", *words], cwd=self.working_folder, env=self.environ,
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out, text=True,
             )  # fmt: skip
 
     def run(self, body: str, *words: str, shell: str = "bash", **values) -> tuple[int, str]:
@@ -132,9 +133,44 @@ def test_what_stands_around_the_launch_keeps_its_meaning(bench, name):
     assert bench.run(f"{body}\n") == (status, said)
 
 
+def test_the_run_of_a_script_that_works_elsewhere_is_where_it_was_submitted(bench):
+    bench.working_folder = bench.folder / "elsewhere"
+    bench.working_folder.mkdir()
+    bench.environ["SLURM_SUBMIT_DIR"] = str(bench.folder)
+    assert bench.run("#SBATCH --chdir=elsewhere\nset -u\nsrun sh -c 'pwd x.py'") == (0, f"{bench.working_folder}\n")
+    assert bench.events == ["attempt_start", "attempt_end", "job_end"]
+    assert not list(bench.working_folder.iterdir())
+
+
 def test_each_turn_of_a_loop_is_an_attempt(bench):
     bench.run("for n in 1 2 3; do srun echo $n x.py; done")
     assert bench.kept.attempts("7") == ["0.0", "0.1", "0.2"]
+
+
+AS_A_TASK = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0"}
+TRAINS = """
+import os, sys
+print(sys.argv[1], os.environ.get("WANDB_RUN_ID", "none")[:4], os.environ.get("SLURMDDP_RESUME", "new"))
+"""
+
+
+def test_another_turn_of_a_loop_is_another_training(bench):
+    """It resumes nothing, and is a run of its own for wandb."""
+    (bench.folder / "a.py").write_text(TRAINS)
+    bench.environ |= AS_A_TASK
+    body = f"for n in 1 2; do srun {sys.executable} a.py $n; done"
+    assert bench.run(body, launch_line=2) == (0, "1 none new\n2 none new\n")
+
+
+def test_a_requeue_leaves_no_turn_of_a_loop_out(bench):
+    (bench.folder / "a.py").write_text(TRAINS)
+    bench.environ |= AS_A_TASK | {"LAST": "1"}
+    body = f"for n in 1 2 3; do srun {sys.executable} a.py $n; [ 0$n != 0$LAST ] || exit; done"
+    bench.run(body, launch_line=2)
+    bench.environ |= {"LAST": "", "SLURM_RESTART_COUNT": "1"}
+    (bench.folder / "bin" / "scontrol").write_text(SCONTROL.replace("Restarts=0", "Restarts=1"))
+    bench.run(body, launch_line=2)
+    assert [line[:2] for line in bench.output if " slurmddp: " not in line] == ["1 ", "1 ", "2 ", "3 "]
 
 
 def test_ranks_that_were_killed_are_started_again_and_the_script_sees_the_last_status(bench):

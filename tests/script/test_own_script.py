@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from slurmddp.config.batch_script import check_batch_script, is_batch_script, parse_batch_script
 from slurmddp.config.job_files import read_batch_script
 from slurmddp.config.job_spec import JobSpec
+from slurmddp.config.script_options import with_header
 from slurmddp.errors import UsageError
 from slurmddp.script.build import build_script
 from slurmddp.script.launch_line import find_launch
@@ -28,7 +29,7 @@ MOST_ADDED = 25
 
 def rendered(path: Path) -> tuple[bytes, bytes]:
     """Return the text of a script before and after."""
-    script = read_batch_script(str(path))
+    script = with_header(read_batch_script(str(path)), {}, {})
     job = JobSpec(job_name="x", command=(str(path),), script=script)
     return script.text, build_script(job).text
 
@@ -68,10 +69,40 @@ def test_a_script_keeps_its_text_and_gets_few_lines(path):
         ("apptainer exec x.sif python a.py", 2),
         ("cat <<E\nsrun python text.py\nE\nsrun python a.py", 5),
         ("# srun python comment.py\nsrun python a.py", 3),
+        ('go() {\n  "${PYTHON_BIN}" \\\n    a.py --x "$1"\n}\ngo 1', 3),
+        ("$PYTHON -m pip install .\n$PYTHON -u -m a.train", 3),
+        ("python -m venv e\npython -W ignore -m a.train", 3),
+        ("python -c 'import a' a.py\npython $SCRIPT", 3),
+        ("conda install python deepspeed a.py\nconda run --no-capture-output -n e python a.py", 3),
+        ("module load python deepspeed\nnumactl --cpunodebind=0 python a.py", 3),
+        ("uv pip install accelerate\nuv run --extra gpu -m a.train", 3),
+        ("srun --label hostname\nsrun --container-image=/images/conda --export=ALL,A=/b/env python a.py", 3),
     ],
 )
 def test_the_launch_is_the_statement_that_starts_the_ranks(text, line):
     assert find_launch("x", f"#!/bin/bash\n{text}\n".encode()).launch.line == line
+
+
+@pytest.mark.parametrize(
+    ("text", "is_repeated"),
+    [
+        ("for n in a b; do srun python a.py $n; done", True),
+        ("go() {\n srun python a.py $1\n}\ngo 1\ngo 2", True),
+        ("go() {\n srun python a.py $1\n}\nfor n in a b; do go $n; done", True),
+        ("function go {\n srun python a.py $1\n}\n>x\ngo 1; go 2", True),
+        ("go() {\n srun python a.py $1\n}\ngo 1", False),
+        ("for n in a b; do srun -w $n python a.py & done\nwait", False),
+        ("for n in a b; do cp $n .; done\nsrun python a.py", False),
+    ],
+)
+def test_a_launch_that_runs_several_trainings_is_known_and_told(text, is_repeated):
+    found = find_launch("x", f"#!/bin/bash\n{text}\n".encode())
+    assert found.launch.is_repeated == is_repeated == any("runs more than once" in one for one in found.notices)
+
+
+def test_programs_that_may_train_are_named_where_one_is_chosen():
+    found = find_launch("x", b"#!/bin/bash\npython prepare.py\npython train.py\n")
+    assert found.launch.line == 2 and "line 2 starts the ranks; what stands as it was: line 3;" in found.notices[0]
 
 
 @pytest.mark.parametrize(

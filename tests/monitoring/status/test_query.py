@@ -46,7 +46,7 @@ def says(tmp_path):
     return put
 
 
-def submitted(name, job, **record):
+def submitted(name, job, /, **record):
     run = RunDir.named("jobs", name)
     run.create()
     with run.submissions.open("a") as file:
@@ -269,6 +269,14 @@ def test_a_run_on_this_machine_is_told_by_its_files_and_slurm_is_not_asked(said,
         (status,) = query_jobs(lookup.find(words, "jobs", local=True), {"PATH": "/nowhere"})
         assert (status.job_id, status.state, status.source, status.silence) == (job_id, state, "files", "")
     assert ("boom" in status.meaning) == (state == "FAILED")
+
+
+def test_a_job_has_the_name_that_its_script_gave_it(says):
+    """A script without --job-name is named after its file in Slurm, and its run without the suffix."""
+    run = submitted("train", "17", name="train.sbatch")
+    events(run, {"time": time.time(), "event": "job_end", "status": 0})
+    (status,) = seen(["train"], says(squeue=queue(f"id=17|state=FAILED|submit={CLOCK}|name=train.sbatch")))
+    assert (status.state, status.source) == ("FAILED", "squeue")
 
 
 def test_a_job_of_the_same_number_and_another_name_is_named(says):
