@@ -136,7 +136,7 @@ def damage(run: Path, rng: random.Random) -> str:
     change = {".json": damage_lines, ".jsonl": damage_lines, ".toml": damage_toml}.get(path.suffix, damage_bytes)
     try:
         path.write_bytes(change(content, rng) if kind < 0.7 else damage_bytes(content, rng))
-    except (ValueError, IndexError):  # it has been damaged before
+    except (ValueError, IndexError, RecursionError):  # it has been damaged before
         path.write_bytes(damage_bytes(content, rng))
     return f"{path.relative_to(run)} is damaged"
 
@@ -222,3 +222,10 @@ def test_no_record_stops_a_view(block, template, tmp_path):
                 error.add_note(f"seed {seed}: slurmddp {' '.join(words)}; {run}: {said}")
                 raise
         shutil.rmtree(here)
+
+
+def test_a_report_of_a_job_file_with_thousands_of_brackets(template, tmp_path):
+    shutil.copytree(template / "failed", tmp_path / "jobs" / "failed")
+    (tmp_path / "jobs" / "failed" / "spec.toml").write_text(f"nodes = {DEEP}")
+    done = typed("report", "--json", "failed", cwd=tmp_path)
+    assert done.returncode == 0 and json.loads(done.stdout)["outcome"] == "failed"
