@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import typing
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -113,7 +114,8 @@ def script() -> str:
         (folder / "venv").mkdir()
         (folder / "venv" / "pyvenv.cfg").touch()
         (folder / "train.py").touch()
-        command = [sys.executable, "-m", "slurmddp", "render", "--python", f"{folder}/venv/bin/python", *words.split()]
+        there = f"import sys; sys.executable = '{folder}/venv/bin/python'; from slurmddp.cli import main; main()"
+        command = [sys.executable, "-c", there, "render", *words.split()]
         environment = {"PATH": os.devnull, "HOME": name, "PYTHONPATH": str(REPOSITORY)}
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
         return _block(_code_block(done.stdout.replace(str(folder), "/home/me"), "bash"))
@@ -182,7 +184,7 @@ def _list_files() -> Iterator[tuple[str, str]]:
     for name, value in vars(RunDir).items():
         if isinstance(value, _File):
             yield name, str(getattr(run, name))
-        elif inspect.isfunction(value) and value.__annotations__["return"] in (Path, str):
+        elif inspect.isfunction(value) and typing.get_type_hints(value).get("return") in (Path, str):
             path = value(run, *(words[parameter] for parameter in [*inspect.signature(value).parameters][1:]))
             yield name, f"{path}RANK" if isinstance(path, str) else str(path)
 

@@ -3,8 +3,9 @@
 `slurmddp.runs.facts` finds the outcome; the views read it from there, and decide nothing by themselves.
 """
 
+from __future__ import annotations
 from collections.abc import Mapping
-from enum import StrEnum, auto
+from enum import Enum
 from typing import Final, Literal, NamedTuple
 
 from slurmddp import exit_codes
@@ -12,29 +13,31 @@ from slurmddp import exit_codes
 Phase = Literal["queued", "running", "done", "failed", "cancelled", "unknown"]
 
 
-class Kind(StrEnum):
+class Kind(str, Enum):
     """The kinds of outcomes, in the order of a job's life; the value is the word in JSON."""
 
-    PENDING = auto()
-    RUNNING = auto()
-    UNKNOWN = auto()
-    DONE = auto()
-    STOPPED = auto()
+    PENDING = "pending"
+    RUNNING = "running"
+    UNKNOWN = "unknown"
+    DONE = "done"
+    STOPPED = "stopped"
     """Told to stop, and not put back into the queue; or, of an attempt, stopped before its job went back."""
-    REQUEUED = auto()
+    REQUEUED = "requeued"
     """An attempt that Slurm ended to put its job back into the queue."""
-    CANCELLED = auto()
-    FENCED = auto()
+    CANCELLED = "cancelled"
+    FENCED = "fenced"
     """Another attempt owned the run, so this one wrote nothing more."""
-    TIME_LIMIT = auto()
-    NODE_LOST = auto()
-    OUT_OF_MEMORY = auto()
-    FAILED = auto()
+    TIME_LIMIT = "time_limit"
+    NODE_LOST = "node_lost"
+    OUT_OF_MEMORY = "out_of_memory"
+    FAILED = "failed"
     """The program, a set-up line, or a configuration is wrong: the next start would end the same way."""
-    CRASHED = auto()
+    CRASHED = "crashed"
     """Ranks were killed or lost a peer, and no restart was left."""
-    KILLED = auto()
+    KILLED = "killed"
     """The batch script itself was killed by a signal; or, of an attempt, there is no record of its end."""
+
+    __str__ = str.__str__
 
     @property
     def final(self) -> bool:

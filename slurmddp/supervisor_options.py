@@ -3,6 +3,7 @@
 The fields of JobSpec take their defaults from here; the supervisor imports nothing else of the configuration.
 """
 
+from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 

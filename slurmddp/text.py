@@ -35,9 +35,9 @@ def mask_secrets(value: Any) -> Any:
     """
     if isinstance(value, dict):
         return {key: MASK if is_secret(str(key)) else mask_secrets(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         before = ("", *value)
-        return type(value)(_mask_word(last, item) for last, item in zip(before, value, strict=False))
+        return type(value)(_mask_word(last, item) for last, item in zip(before, value))
     return _mask_text(value) if isinstance(value, str) else value
 
 
@@ -78,19 +78,19 @@ def clean_line(line: bytes) -> str:
 
 def format_table(rows: Sequence[Sequence[str]], *, right: Container[int] = ()) -> list[str]:
     """Return the rows as lines, in columns as wide as their widest cell; columns in `right` are right-aligned."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*rows)]
     return ["  ".join(_cells(row, widths, right)).rstrip() for row in rows]
 
 
 def _cells(row: Sequence[str], widths: Sequence[int], right: Container[int]) -> list[str]:
-    cells = enumerate(zip(row, widths, strict=True))
+    cells = enumerate(zip(row, widths))
     return [cell.rjust(width) if number in right else cell.ljust(width) for number, (cell, width) in cells]
 
 
 def format_duration(time_s: float) -> str:
     """Return a time in its two largest units, as in 1d12h or 1m30s."""
     whole = max(0, int(time_s))
-    parts = zip((whole // 86400, whole // 3600 % 24, whole // 60 % 60, whole % 60), "dhms", strict=True)
+    parts = zip((whole // 86400, whole // 3600 % 24, whole // 60 % 60, whole % 60), "dhms")
     words = [f"{number}{unit}" for number, unit in parts if number]
     return "".join(words[:2]) or "0s"
 

@@ -61,6 +61,8 @@ STATUS: Final = "SLURMDDP_STATUS"
 """How the attempt ended, for a template's `finish` block."""
 SWEEP_DIR: Final = "SLURMDDP_SWEEP_DIR"
 """The sweep's folder, in which that of each setting lies."""
+BOOTSTRAP: Final = "SLURMDDP_BOOTSTRAP"
+"""The program by which a Python without slurmddp runs the supervisor's."""
 STEP_NAME: Final = "SLURMDDP_STEP_NAME"
 """What the step is called in an allocation that somebody else has made."""
 

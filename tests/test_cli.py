@@ -301,6 +301,15 @@ def test_a_line_on_stderr_says_what_may_be_meant_otherwise(words, environ, statu
     assert "--set" not in words or "train.py --nodes 2" in done.stdout
 
 
+def test_what_is_added_to_a_batch_script_is_shown_wherever_the_flag_stands(tmp_path):
+    (tmp_path / "train.sbatch").write_text("#!/bin/bash\n#SBATCH -N 2\nsrun python train.py $1\n")
+    before, behind = (
+        typed("render", *words, cwd=tmp_path, PATH=os.environ["PATH"])
+        for words in (("--diff", "train.sbatch", "--lr"), ("train.sbatch", "--lr", "--diff"))
+    )
+    assert behind.stdout == before.stdout and '+slurmddp_run "$@"' in behind.stdout, behind.stderr
+
+
 @pytest.mark.parametrize(
     ("error", "message"),
     [

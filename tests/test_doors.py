@@ -23,7 +23,7 @@ LAYERS = (
     {"sandbox"},
     {"slurm", "supervisor_options.py"},
     {"errors.py", "outcome.py", "trust.py", "attach"},
-    {"text.py", "version.py", "variables.py", "exit_codes.py", "background.py"},
+    {"text.py", "version.py", "variables.py", "exit_codes.py", "background.py", "old_python.py"},
 )
 """From the top down; a room imports from the layers below its own alone."""
 DOORS = {
@@ -54,7 +54,10 @@ SLURM = {
     *("sacct", "sacctmgr", "salloc", "sattach", "sbatch", "sbcast", "scancel", "scontrol", "sdiag", "sinfo", "sprio"),
     *("squeue", "sreport", "srun", "sshare", "sstat", "strigger", "slurmctld", "slurmd", "slurmdbd", "slurmstepd"),
 }
-SMALL = {"errors", "exit_codes", "outcome", "supervisor_options", "variables", "version", "text", "trust", "background"}
+SMALL = {
+    *("errors", "exit_codes", "outcome", "supervisor_options", "variables", "version", "text", "trust", "background"),
+    "old_python",
+}
 IN_A_JOB = {"batch": {"attach", "runs", "slurm"}, "runs": {"slurm"}, "runtime": {"runs", "slurm"}}
 """The rooms whose modules run in a job, and those that each may use: they need neither msgspec nor a configuration."""
 

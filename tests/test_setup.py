@@ -17,7 +17,7 @@ ONE = "--ntasks-per-node=1"
 def said(name: str, attempt: str = "0.0") -> dict[int, dict]:
     """The last line of JSON of each rank."""
     files = [file for file in Path("jobs", name).glob(f"logs/*/{attempt}/*.out") if file.stem.isdigit()]
-    lines = {int(file.stem): [line for line in file.read_text().splitlines() if line[:1] in '{"'] for file in files}
+    lines = {int(file.stem): [line for line in file.read_text().splitlines() if line[:1] in '{"['] for file in files}
     return {rank: json.loads(found[-1]) for rank, found in lines.items()}
 
 
@@ -141,6 +141,50 @@ def test_programs_that_ranks_start_find_the_ranks_environment(cli, slurm_env, tm
     without = [folder for folder in slurm_env["PATH"].split(":") if folder != f"{sys.prefix}/bin"]
     cli("submit", "--wait", ONE, *words, "train.py", environ={"PATH": ":".join(without)})
     assert said("train") == {0: sys.prefix}
+
+
+@pytest.fixture
+def without_slurmddp(tmp_path) -> Path:
+    """A virtual environment that finds all packages of the tests but slurmddp."""
+    folder, packages = tmp_path / "plain", tmp_path / "packages"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    packages.mkdir()
+    (installed,) = [Path(path) for path in sys.path if path.endswith("site-packages")]
+    for path in installed.iterdir():
+        if "slurmddp" not in path.name:
+            (packages / path.name).symlink_to(path)
+    (next(folder.glob("lib/*/site-packages")) / "packages.pth").write_text(str(packages))
+    lacks = subprocess.run(
+        [folder / "bin/python", "-P", "-c", "import torch, slurmddp"], capture_output=True, check=False
+    )
+    assert b"No module named 'slurmddp'" in lacks.stderr
+    return folder
+
+
+FOREIGN = """
+import json, multiprocessing, sys
+import torch
+import slurmddp
+def where(_): return sys.prefix
+if __name__ == "__main__":
+    torch.distributed.init_process_group("gloo")
+    total = torch.tensor([1])
+    torch.distributed.all_reduce(total)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(json.dumps([int(total), sys.prefix, *pool.map(where, [0]), sys.argv[1:]]))
+"""
+
+
+@pytest.mark.parametrize("launcher", ["srun", "fork", "torchrun"])
+def test_the_ranks_python_need_not_have_slurmddp(cli, slurm_env, tmp_path, without_slurmddp, launcher):
+    """Its package comes from where `slurmddp` is installed; so does the supervisor."""
+    (tmp_path / "train.py").write_text(FOREIGN)
+    given = {"srun": [f"--venv={without_slurmddp}"], "fork": [f"--python={without_slurmddp}/bin/python"]}
+    active = {"VIRTUAL_ENV": str(without_slurmddp), "PATH": f"{without_slurmddp}/bin:{slurm_env['PATH']}"}
+    words = ["submit", "--wait", "--nodes=2", "--ntasks-per-node=2", f"--launcher={launcher}"]
+    cli(*words, *given.get(launcher, []), "train.py", "a b", environ={} if launcher in given else active)
+    prefix = str(without_slurmddp)
+    assert said("train") == {rank: [4, prefix, prefix, ["a b"]] for rank in range(4)}, job_output(tmp_path)
 
 
 CODE = """

@@ -4,13 +4,21 @@ The supervisor puts the folder `site` first in PYTHONPATH. Each Python below the
 becomes the rank's worker, or does nothing.
 """
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from slurmddp import variables
 
+BOOTSTRAP = Path(__file__).with_name("bootstrap.py")
+"""Runs a module of this slurmddp by a Python that need not have it."""
 OF_SRUN = {"SLURM_OPEN_MODE": "a", "SLURM_KILL_BAD_EXIT": "1", "SLURM_WAIT": "0"}
 """What srun reads from the environment where its line says nothing: the step ends with its first dead rank."""
+
+
+def run_option(python: str) -> str:
+    """Return the word before a module of slurmddp on the command line of a Python, which need not have it."""
+    return "-m" if python == sys.executable else str(BOOTSTRAP)
 
 
 def attach_variables(environ: Mapping[str, str], package: Path) -> dict[str, str]:

@@ -1,28 +1,17 @@
-"""Runs a program as the worker: `python bootstrap.py train.py ...`, in an environment that need not have slurmddp.
+"""Runs a module of slurmddp, as `python bootstrap.py slurmddp.worker train.py`, in an environment without slurmddp.
 
-The package is loaded from where this file is, and nothing else of the environment that it is installed in.
+The package is that of this file. The processes that multiprocessing spawns find it, too: they get the same sys.path.
 """
 
-import importlib.util
+import importlib
 import os
 import runpy
 import sys
 
-PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
-
-def load_package() -> None:
-    """Make the package `slurmddp` of this folder the one that is imported."""
-    spec = importlib.util.spec_from_file_location(
-        "slurmddp", os.path.join(PACKAGE, "__init__.py"), submodule_search_locations=[PACKAGE]
-    )
-    if spec is None or spec.loader is None:
-        raise ImportError(PACKAGE)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["slurmddp"] = module
-    spec.loader.exec_module(module)
-
-
 if __name__ == "__main__":
-    load_package()
-    runpy.run_module("slurmddp.worker", run_name="__main__")
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "path")
+    sys.path.insert(0, folder)
+    importlib.import_module("slurmddp")
+    sys.path.remove(folder)
+    sys.path.append(folder)
+    runpy.run_module(sys.argv.pop(1), run_name="__main__")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from slurmddp import supervisor_options, variables
-from slurmddp.attach import attach_variables
+from slurmddp.attach import BOOTSTRAP, attach_variables
 from slurmddp.batch.attempt import Job
 from slurmddp.batch.controller import Controller
 from slurmddp.batch.shell_launch import ShellLaunch
@@ -114,6 +114,7 @@ def build_rank_environment(environ: Mapping[str, str]) -> dict[str, str]:
     Variables of another job's attempt are removed: sbatch may have been typed inside a job.
     """
     own = {name: value for name, value in environ.items() if name not in variables.OF_AN_ATTEMPT}
+    own[variables.BOOTSTRAP] = str(BOOTSTRAP)
     if variables.CODE not in environ:
         return own
     real = str(Path.cwd())

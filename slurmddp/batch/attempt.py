@@ -94,7 +94,7 @@ def build_resume_variables(job: Job, attempt: str, pattern: str) -> dict[str, st
     return values | {variables.RESUME: "1", variables.CHECKPOINT: newest.path}
 
 
-def reset_run(run: RunDir, number: int) -> Path | None:
+def reset_run(run: RunDir, number: int) -> "Path | None":
     """Move the run's state to a folder and return it; None when an earlier start has done it."""
     aside = run.before_reset(number)
     if aside.exists():

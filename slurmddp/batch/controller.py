@@ -1,5 +1,6 @@
 """The supervisor's queries and orders to Slurm, through slurmddp.slurm.client."""
 
+from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Final

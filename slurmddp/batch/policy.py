@@ -3,9 +3,10 @@
 docs/life-of-a-job.md has the actions as a diagram.
 """
 
+from __future__ import annotations
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Union
 
 from slurmddp.exit_codes import DONE, FAILED, FENCED, STOPPED
 from slurmddp.slurm.job_info import JobInfo
@@ -56,7 +57,7 @@ class Fence(NamedTuple):
     reason: str
 
 
-Action = Start | Restart | Requeue | End | Fence
+Action = Union[Start, Restart, Requeue, End, Fence]
 
 
 def check_fenced(job: JobInfo, *, restarts: int, host: str) -> Fence | None:
@@ -142,7 +143,7 @@ class Requeued(NamedTuple):
     at_time_limit: bool
 
     @classmethod
-    def parse(cls, line: str) -> "Requeued":
+    def parse(cls, line: str) -> Requeued:
         """Return the requeue of a line; another text counts as progress."""
         return cls("idle" not in line.split(), "time-limit" in line.split())
 

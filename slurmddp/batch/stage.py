@@ -52,7 +52,7 @@ class Node(NamedTuple):
     archive: Path
     checksum: int
     job: str
-    queued: frozenset[str] | None
+    queued: "frozenset[str] | None"
     """The user's jobs in the queue; None if they are not known."""
 
     @property

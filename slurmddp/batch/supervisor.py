@@ -4,13 +4,14 @@ Slurm, the clock, the launcher and the log are parameters. There is no signal ha
 once, and a cancelled job stays cancelled.
 """
 
+from __future__ import annotations
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -101,7 +102,7 @@ class Supervisor:
         try:
             self.first_checkpoint = self._newest_checkpoint
             action = self._decide_first()
-            while not isinstance(action, End | Fence):
+            while not isinstance(action, (End, Fence)):
                 if isinstance(action, Restart):
                     self._record(events.AttemptRestart(status=action.status, reason=action.reason))
                     self.number += 1
@@ -134,11 +135,11 @@ class Supervisor:
         """Record a job that `slurmddp submit` has not: it was killed, or the script was given to sbatch by the user."""
         run = self.job.run.sweep or self.job.run
         number = JobRef.parse(self.job.job_id).array_id
-        submitted = job.submitted or datetime.fromtimestamp(self.started_at, UTC)
+        submitted = job.submitted or datetime.fromtimestamp(self.started_at, timezone.utc)
         is_new = not self.job.restarts and self.started_at - submitted.timestamp() < RECORDED_S
         if (is_new and run.claim.exists()) or any(record["job"] == number for record in submissions(run)):
             return
-        when = submitted.astimezone(UTC).isoformat(timespec="seconds")
+        when = submitted.astimezone(timezone.utc).isoformat(timespec="seconds")
         record_direct_submission(run, number, time=when, sha256=self.slurm.script_digest(number))
 
     def _find_problem(self) -> str:

@@ -9,13 +9,16 @@ import click
 
 from slurmddp.cli.job_command import JobCommand, print_message, write_bytes
 from slurmddp.cli.request_options import build_request, dependency_options, sweep_options
+from slurmddp.config import job_files
 from slurmddp.errors import UsageError
 
 
 @click.command(cls=JobCommand)
 @sweep_options
 @dependency_options
-@click.option("--diff", "as_diff", is_flag=True, help="Print what is added to a batch script of your own.")
+@click.option(
+    "--diff", "as_diff", is_flag=True, help="Print what is added to a batch script of your own; may stand last."
+)
 @click.option("--explain", is_flag=True, help="Print on stderr which values come from the cluster, and why.")
 def render(job_file: Path | None, words: tuple[str, ...], *, as_diff: bool, explain: bool, **parameters: Any) -> None:
     """Print the batch script of a job; nothing is written or submitted.
@@ -27,6 +30,8 @@ def render(job_file: Path | None, words: tuple[str, ...], *, as_diff: bool, expl
     from slurmddp.script.build import build_script
     from slurmddp.script.own_script import diff
 
+    if words[1:] and words[-1] == "--diff" and job_files.read_batch_script(words[0]):
+        words, as_diff = words[:-1], True  # behind a script, too: it is no argument that a person wants to review
     request = build_request(job_file, words, parameters)
     if (Path(request.resolved.spec.runs_dir) / request.resolved.spec.job_name).exists():
         from slurmddp.submission.compatibility import choose_run

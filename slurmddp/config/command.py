@@ -1,9 +1,9 @@
 """COMMAND: reads the words that users type into one value, which says all that is asked of COMMAND. No I/O."""
 
+from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from itertools import pairwise
 from pathlib import PurePath
 from typing import Final, Literal, NamedTuple
 
@@ -312,7 +312,7 @@ def replace_arguments(words: tuple[str, ...], more: tuple[str, ...]) -> tuple[st
     """
     given = {
         _argument_name(word): "=" in word or not _argument_name(following)
-        for word, following in pairwise((*more, "-"))
+        for word, following in zip(more, (*more[1:], "-"))
         if _argument_name(word)
     }
     first = 2 if words[0] == "-m" else 1

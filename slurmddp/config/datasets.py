@@ -31,7 +31,7 @@ PARTS = ("train", "val")
 """The folders of an image data set in ImageNet's layout; each has one folder per class."""
 
 
-def find_data(options: WorkerOptions) -> list[Path] | None:
+def find_data(options: WorkerOptions) -> "list[Path] | None":
     """Return the files of a task's data, or the two folders of an image data set; the test set comes last.
 
     None for synthetic data, and for the user's own task, which finds its data. Raises UsageError when the data is

@@ -174,7 +174,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     supervisor_python: Annotated[
         Text,
         Option(
-            "Python of the supervisor, on the host [default: that of the ranks; with --container slurmddp's].",
+            "Python of the supervisor, which needs slurmddp [default: the one that runs slurmddp].",
             metavar="EXE",
         ),
     ] = None

@@ -114,7 +114,7 @@ def convert(field: Field, raw: Any, origin: str) -> Any:
 
     Raises UsageError with the value, its origin, and the allowed values.
     """
-    if isinstance(raw, dt.date | dt.time):
+    if isinstance(raw, (dt.date, dt.time)):
         raise UsageError(f'{origin}: a date or a time is not {field.expected}; write it with quotes, as in "{raw}"')
     if type(raw) is int and _meta(field.type, "pattern"):  # as `time = 30` in a job file
         raw = str(raw)
@@ -156,7 +156,7 @@ def find_similar(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> lis
 
 def _bare(annotation: Any) -> Any:
     """Return an annotation without `Annotated` and `| None`."""
-    is_wrapped = typing.get_origin(annotation) in (Annotated, types.UnionType, typing.Union)
+    is_wrapped = typing.get_origin(annotation) in (Annotated, typing.Union, getattr(types, "UnionType", typing.Union))
     return _bare(typing.get_args(annotation)[0]) if is_wrapped else annotation
 
 

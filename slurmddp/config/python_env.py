@@ -17,12 +17,12 @@ from slurmddp.errors import UsageError
 from slurmddp.trust import explain_owner
 
 
-def find_python(environ: Mapping[str, str], folder: Path, *, needs_package: bool) -> Given | None:
+def find_python(environ: Mapping[str, str], folder: Path, *, needs: str = "", prefers: str = "") -> Given | None:
     """Return the Python of the user's environment; None for the Python that runs slurmddp.
 
     A uv project that another user may have written is ignored: the Python is then None, and its origin says why.
-    `needs_package` tells whether the ranks run the user's own program. Without one, any Python that has slurmddp is
-    good. Raises UsageError when the user's environment lacks slurmddp, which each rank needs.
+    The environment need not have slurmddp. Raises UsageError when it lacks the package `needs`; without the package
+    `prefers` the Python is None.
     """
     ignored: list[Ignored] = []
     environment = _find_environment(environ, folder, ignored)
@@ -30,14 +30,14 @@ def find_python(environ: Mapping[str, str], folder: Path, *, needs_package: bool
         return Given(None, f"built-in; {ignored[0].path} is ignored: {ignored[0].why}")
     if environment is None or environment.prefix.resolve() == Path(sys.prefix).resolve():
         return None
-    if has_package(environment.prefix, "slurmddp"):
-        return Given(str(environment.prefix / "bin" / "python"), environment.origin)
-    if not needs_package:
+    if needs and not has_package(environment.prefix, needs):
+        raise UsageError(
+            f"{environment.prefix} ({environment.origin}) has no {needs}, which a task of your own needs; type: "
+            f"{environment.install} {needs}, or choose a Python, as in: --python {sys.executable}"
+        )
+    if prefers and not has_package(environment.prefix, prefers):
         return None
-    raise UsageError(
-        f"{environment.prefix} ({environment.origin}) has no slurmddp, which each rank needs; {environment.advice}, "
-        f"or choose a Python, as in: --python {sys.executable}"
-    )
+    return Given(str(environment.prefix / "bin" / "python"), environment.origin)
 
 
 def environment_of(python: str) -> Path | None:
@@ -63,7 +63,7 @@ def has_package(environment: Path, name: str) -> bool:
 class _Environment(msgspec.Struct, frozen=True):
     prefix: Path
     origin: str
-    advice: str
+    install: str
 
     @property
     def exists(self) -> bool:
@@ -74,7 +74,7 @@ def _find_environment(environ: Mapping[str, str], folder: Path, ignored: list[Ig
     """Return the active environment, else that of the uv project; None in the conda environment of slurmddp."""
     active = environ.get("VIRTUAL_ENV")
     if active:
-        environment = _Environment(Path(active), "VIRTUAL_ENV", f"type: {active}/bin/python -m pip install slurmddp")
+        environment = _Environment(Path(active), "VIRTUAL_ENV", f"{active}/bin/python -m pip install")
         return environment if environment.exists else None
     if environ.get("CONDA_PREFIX") and Path(environ["CONDA_PREFIX"]).resolve() == Path(sys.prefix).resolve():
         return None
@@ -82,7 +82,7 @@ def _find_environment(environ: Mapping[str, str], folder: Path, ignored: list[Ig
         if not _is_uv_project(project, ignored):
             continue
         prefix = project / environ.get("UV_PROJECT_ENVIRONMENT", ".venv")
-        environment = _Environment(prefix, f"uv project {project}", "type: uv add slurmddp")
+        environment = _Environment(prefix, f"uv project {project}", "uv add")
         if environment.exists:  # a member of a workspace has none: that of the workspace is further up
             return environment if _is_trusted(prefix, ignored) else None
     return None

@@ -106,8 +106,9 @@ def resolve(
     if job and is_recorded:
         values = _check_recorded_python(values, job, {**environment.options, **command_line.options})
     if not values.keys() & {"python", *_ENVIRONMENTS}:
-        needs_package = program.command.kind in ("script", "module") or program.worker.is_own_task
-        if found := python_env.find_python(environ, Path.cwd(), needs_package=needs_package):
+        needs = "msgspec" if program.worker.is_own_task else ""
+        prefers = "" if needs or program.command.kind in ("script", "module") else "slurmddp"
+        if found := python_env.find_python(environ, Path.cwd(), needs=needs, prefers=prefers):
             values["python"] = found
     if job_file:
         name = Given(as_name(job_file.stem), DERIVED_NAMES[0])

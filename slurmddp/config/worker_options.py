@@ -1,7 +1,7 @@
 """The options of the bundled worker: task, data and training. No torch: the command line checks them."""
 
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Optional
 
 import msgspec
 
@@ -41,7 +41,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "mnist"
     data: Annotated[
-        str | None,
+        Optional[str],
         Option(
             "Training data: synthetic, a folder or a file; slurmddp includes mnist's digits "
             "[default: digits for mnist].",
@@ -86,7 +86,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     )
     zero: Annotated[bool, Option("DDP: each rank has a part of the optimizer's state (ZeRO-1).")] = False
     checkpoint_every_steps: Annotated[
-        Count | None, Option("Steps between checkpoints, in addition to the seconds.")
+        Optional[Count], Option("Steps between checkpoints, in addition to the seconds.")
     ] = None
     checkpoint_every_s: Annotated[
         Seconds, Option("Seconds between checkpoints; further ones at a stop signal and at the end.")
@@ -123,7 +123,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self.task not in BUNDLED and not self.task.startswith("torchvision:")
 
     @property
-    def source(self) -> str | None:
+    def source(self) -> "str | None":
         """The training data; None when --data is missing."""
         return self.data if self.data is not None else DEFAULT_DATA.get(self.task)
 

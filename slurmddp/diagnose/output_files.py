@@ -7,8 +7,8 @@ import re
 import subprocess
 import tempfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from subprocess import PIPE
@@ -29,13 +29,26 @@ MOST_FILES: Final = 4096
 MOST_BYTES: Final = 2**31
 """So much is decompressed, or read from standard input, into a temporary folder."""
 _BLOCK_BYTES: Final = 2**20
-_OPENERS: Final[Mapping[str, Callable[[Path], Any]]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
-_ZSTD: Final = ".zst"
 _RANK_NAMES: Final = (
     re.compile(r"(?:rank|local_rank|proc|worker|task)[-_.]?(\d+)", re.IGNORECASE),
     re.compile(r"(?:^|[/_.-])(\d{1,5})(?:[/.](?:stdout|stderr|out|err|log|txt))*$"),
 )
 """How names of files tell the rank that wrote them, the surest way first; torchrun has `attempt_0/3/stderr.log`."""
+
+
+@contextmanager
+def _open_zstd(path: Path) -> Iterator[BinaryIO]:
+    command = ["zstd", "-dc", "--", str(path)]  # by PATH, where people install it; `--` ends its options
+    with subprocess.Popen(command, stdout=PIPE, stderr=PIPE) as zstd:  # noqa: S603
+        yield cast("BinaryIO", zstd.stdout)
+        said = cast("BinaryIO", zstd.stderr).read()
+    if zstd.returncode:
+        raise OSError(said.decode(errors="replace").strip())
+
+
+_OPENERS: Final[Mapping[str, Callable[[Path], Any]]] = {
+    ".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open, ".zst": _open_zstd
+}  # fmt: skip
 
 
 def diagnose_output(words: Sequence[str], stdin: BinaryIO) -> Diagnosis:
@@ -78,17 +91,9 @@ def _make_readable(word: str, stdin: BinaryIO, plain: Path, most: int) -> Path:
     """Return a regular file with the text: the file itself, or a copy of at most so many bytes, not compressed."""
     path, suffix = Path(word), Path(word).suffix
     try:
-        if word != STDIN and suffix not in (*_OPENERS, _ZSTD):
+        if word != STDIN and suffix not in _OPENERS:
             path.open("rb").close()
             return path
-        if word != STDIN and suffix == _ZSTD:
-            command = ["zstd", "-dc", "--", word]  # by PATH, where people install it; `--` ends its options
-            with subprocess.Popen(command, stdout=PIPE, stderr=PIPE) as zstd:  # noqa: S603
-                _copy(word, cast("BinaryIO", zstd.stdout), plain, most)
-                said = cast("BinaryIO", zstd.stderr).read()
-            if zstd.returncode:
-                raise _unreadable(word, said.decode(errors="replace").strip())
-            return plain
         with nullcontext(stdin) if word == STDIN else _OPENERS[suffix](path) as source:
             _copy(word, source, plain, most)
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:

@@ -1,4 +1,4 @@
-"""The job's Python: whether it starts, is new enough, and has torch and slurmddp. Does not import torch."""
+"""The job's Python: whether it starts, is new enough, and has torch. Does not import torch."""
 
 import json
 import subprocess
@@ -10,7 +10,6 @@ from typing import Any, Final
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.doctor.storage import file_system_type, is_shared
 from slurmddp.runs.findings import Finding
-from slurmddp.script.setup_lines import supervisor_python
 from slurmddp.version import __version__
 
 OLDEST: Final = (3, 11)
@@ -24,7 +23,7 @@ Found = dict[str, Any]
 def check_python(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Yield the findings about the Python of the ranks, as far as it is known before the job runs."""
     if spec.container or spec.supervisor_python:
-        yield from _check_supervisor(supervisor_python(spec), spec, environ)
+        yield from _check_supervisor(spec.supervisor_python or sys.executable, spec, environ)
     python = find_python(spec)
     if python is None:
         what = "is in its container" if spec.container else "is chosen by set-up lines that run only on the nodes"
@@ -94,8 +93,8 @@ def check_packages(python: str, found: Found, spec: JobSpec) -> Iterator[Finding
     if tuple(found["version"]) < OLDEST:
         yield _error(f"{python} is Python {version}; the ranks need 3.11 or newer", "choose another one: --python")
         return
-    if found["slurmddp"] is None:
-        yield _error(f"{python} has no slurmddp, which every rank needs", f"{python} -m pip install slurmddp")
+    if not spec.command and found["msgspec"] is None:
+        yield _error(f"{python} has no msgspec, which the bundled worker needs", f"{python} -m pip install msgspec")
     if found["torch"] is None:
         yield _error(f"{python} has no torch", f"{python} -m pip install torch")
         return
@@ -105,7 +104,6 @@ def check_packages(python: str, found: Found, spec: JobSpec) -> Iterator[Finding
             yield Finding(check="python", level="note", what=what, why="the set-up lines may make it available")
         elif not there:
             yield _error(what, "check its name")
-    yield from _check_slurmddp(python, found)
     yield from _check_torch(found, spec)
     yield Finding(check="python", level="ok", what=f"{python} is Python {version} with torch {found['torch']}")
 

@@ -14,7 +14,7 @@ if __name__ == "__main__":
     if sys.version_info >= (3, 8):  # noqa: UP036 - an old Python runs this, too
         from importlib import metadata, util
 
-        for name in ("torch", "slurmddp"):
+        for name in ("torch", "slurmddp", "msgspec"):
             spec = util.find_spec(name)
             found[name] = found[name + " in"] = None
             if spec:

@@ -1,10 +1,11 @@
 """The checkpoints of a run: those of slurmddp, and those that the program writes by its own means. Reads folders."""
 
+from __future__ import annotations
 import glob
 import os
 import re
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -23,7 +24,7 @@ class ProgramCheckpoint(NamedTuple):
 
     def __str__(self) -> str:
         """Return its path and time, which differ from those of an earlier one in the same file."""
-        return f"{self.path} of {datetime.fromtimestamp(self.saved_at, UTC):%Y-%m-%dT%H:%M:%SZ}"
+        return f"{self.path} of {datetime.fromtimestamp(self.saved_at, timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def newest_program_checkpoint(pattern: str) -> ProgramCheckpoint | None:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from slurmddp.runs.files import sha256_of
 from slurmddp.trust import explain_foreign, explain_foreign_below
 
 LISTING: Final = ".slurmddp-files"
@@ -26,14 +27,11 @@ class Entry(NamedTuple):
     @classmethod
     def read(cls, top: Path, path: str) -> "Entry":
         """Return the entry of a file or link. Raises OSError."""
-        import hashlib  # noqa: PLC0415 few jobs have a copy, and each supervisor would pay for it
-
         place = top / path
         if place.is_symlink():
             return cls(path, str(place.readlink()), is_link=True)
         with place.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            return cls(path, digest, executable=bool(os.fstat(file.fileno()).st_mode & stat.S_IXUSR))
+            return cls(path, sha256_of(file), executable=bool(os.fstat(file.fileno()).st_mode & stat.S_IXUSR))
 
     def is_in(self, top: Path) -> bool:
         """Return whether a folder has this entry, unchanged."""
@@ -44,7 +42,7 @@ class Entry(NamedTuple):
 
 def digest_of(entries: Iterable[Entry]) -> str:
     """Return the name of the copy of these entries, which are in the order of their paths."""
-    import hashlib  # noqa: PLC0415 as above
+    import hashlib  # noqa: PLC0415 few jobs have a copy, and each supervisor would pay for it
 
     whole = hashlib.sha256()
     for entry in entries:

@@ -4,10 +4,11 @@ Rank 0 writes the events of the training (`training_events`), the supervisor its
 cancelled the job.
 """
 
+from __future__ import annotations
 import contextlib
 import math
 import time
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Union
 
 from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir
@@ -76,7 +77,7 @@ class Cancel(NamedTuple):
     event: str = "cancel"
 
 
-SupervisorEvent = AttemptStart | AttemptEnd | AttemptRestart | JobRequeue | Fenced | JobEnd
+SupervisorEvent = Union[AttemptStart, AttemptEnd, AttemptRestart, JobRequeue, Fenced, JobEnd]
 
 
 class Event(Protocol):

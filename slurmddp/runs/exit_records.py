@@ -4,6 +4,7 @@ A record is one line, `<status> <reason>`; the reason of a failure begins with `
 a line end was cut off and does not count. The batch script leaves a record too when a set-up line fails.
 """
 
+from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable

@@ -5,6 +5,7 @@ were cut off or are wrong are in `damage`, and raise nothing. At the end, how a 
 what its next job finds. Slurm is not asked; standard library only.
 """
 
+from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence

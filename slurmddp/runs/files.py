@@ -1,5 +1,6 @@
 """Reads and writes the files of runs: only regular ones, and whole. Starts nothing; standard library only."""
 
+from __future__ import annotations
 import errno
 import json
 import os
@@ -31,6 +32,16 @@ def check_out_file(path: str, option: str) -> None:
         raise UsageError(f"{option}: there is no folder '{Path(path).parent}'; make it first")
     if not _is_replaceable(Path(path)):
         raise UsageError(f"{option}: '{path}' is not a regular file; give another")
+
+
+def sha256_of(file: BinaryIO) -> str:
+    """Return the SHA-256 of the rest of a file, in hexadecimal digits."""
+    import hashlib  # noqa: PLC0415 - it loads OpenSSL, and each supervisor would pay for it
+
+    whole = hashlib.sha256()
+    for part in iter(lambda: file.read(LINE_BYTES), b""):
+        whole.update(part)
+    return whole.hexdigest()
 
 
 def _is_replaceable(path: Path) -> bool:

@@ -1,8 +1,9 @@
 """The finding of a check, before submission or in a job. No I/O; standard library only."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from slurmddp.old_python import dataclass
 
 Level = Literal["ok", "note", "warning", "error"]
 
@@ -23,7 +24,7 @@ class Finding:
     advice: str = ""
     host: str = ""
     """The node that it is about; empty when it is about no single node."""
-    rank: int | None = None
+    rank: "int | None" = None
     """The rank that it is about; None when it is about no single rank."""
     status: int = 1
     """For an error, the exit status of the command that found it: 2 wrong by itself, 3 ruled out by the cluster."""

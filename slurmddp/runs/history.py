@@ -3,6 +3,7 @@
 The writers may have been killed: a record that was cut off, or has wrong values, is left out.
 """
 
+from __future__ import annotations
 import math
 import os
 import re
@@ -11,9 +12,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice, pairwise
+from itertools import islice
 from operator import attrgetter
-from typing import Any, BinaryIO, Final, NamedTuple, Self
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from slurmddp.runs.files import LINE_BYTES, TAIL_BYTES, open_or_empty, parse_record, parse_records
 from slurmddp.runs.layout import RunDir
@@ -56,7 +57,7 @@ class Event:
     fields: Mapping[str, Any]
 
     @classmethod
-    def parse(cls, record: Mapping[str, Any]) -> Self | None:
+    def parse(cls, record: Mapping[str, Any]) -> Event | None:
         """Return the event of a record; None for a record that is no event."""
         time, kind, rank = number(record.get("time")), record.get("event"), record.get("rank")
         if time is None or isinstance(record["time"], str) or not 0 <= time < _LAST_TIME:
@@ -138,7 +139,7 @@ class History(_Events):
             found.setdefault((event.job, event.attempt), []).append(event)
         return tuple(AttemptEvents(tuple(events), job, name) for (job, name), events in found.items())
 
-    def of_job(self, job_id: str) -> "History":
+    def of_job(self, job_id: str) -> History:
         """Return the events of one job of the run."""
         return History(tuple(self._by_job.get(job_id, ())))
 
@@ -159,7 +160,7 @@ class History(_Events):
         """The part of one job's batch log of each attempt, up to where the next one begins."""
         starts = self.all("attempt_start")
         limits = [*(max(0, start.count("log_offset")) for start in starts), sys.maxsize]
-        return {start.attempt: LogPart(*part) for start, part in zip(starts, pairwise(limits), strict=True)}
+        return {start.attempt: LogPart(*part) for start, part in zip(starts, zip(limits, limits[1:]))}
 
     def decision(self) -> Event | None:
         """Return the newest event that is no metric, checkpoint or end: a start, a notice, a `cancel`."""
@@ -231,12 +232,10 @@ def _outline_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
             break
     yield from recent
     at, last = file.tell(), file.seek(0, os.SEEK_END) - _LAST_BYTES
+    file.seek(max(at, last))
     if at < last:
         yield before + 1, None
-        file.seek(last)
         file.readline()
-    else:
-        file.seek(at)
     yield from ((0, line) for line in file.read(_LAST_BYTES).split(b"\n"))
 
 

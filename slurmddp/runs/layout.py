@@ -3,12 +3,13 @@
 A run is one folder. The batch script (templates/base.sbatch.j2) names the same files in shell; a test compares.
 """
 
+from __future__ import annotations
 import errno
 import os
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from slurmddp.errors import UsageError
 from slurmddp.runs.files import write_whole
@@ -25,7 +26,7 @@ class _File:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __get__(self, run: "_Folder", owner: type | None = None) -> Path:
+    def __get__(self, run: _Folder, owner: type | None = None) -> Path:
         return run.path / self._name
 
 
@@ -70,7 +71,7 @@ class RunDir(_Folder):
     """The copies of the code that jobs were submitted with."""
 
     @classmethod
-    def named(cls, runs_dir: str, name: str) -> Self:
+    def named(cls, runs_dir: str, name: str) -> RunDir:
         """Return the folder of the run `name`, as a script with these values names it from this working directory.
 
         Raises UsageError for a path that Slurm could not write logs to.
@@ -89,7 +90,7 @@ class RunDir(_Folder):
         return cls(path)
 
     @property
-    def sweep(self) -> Self | None:
+    def sweep(self) -> RunDir | None:
         """The sweep that this run is a setting of; only the folder of a setting has a `=` in its name."""
         return type(self)(self.path.parent) if "=" in self.path.name else None
 

@@ -1,5 +1,6 @@
 """Reads a log that may still grow, in whole lines, and when each was printed. Keeps no file open between two reads."""
 
+from __future__ import annotations
 import errno
 import math
 import os

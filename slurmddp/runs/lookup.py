@@ -1,5 +1,6 @@
 """Finds the run and the jobs that a word names. Reads the runs' folders; Slurm is not asked."""
 
+from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress

@@ -4,12 +4,13 @@ Ownership only moves to a later attempt of the same job, or to another job when 
 ended. Standard library only.
 """
 
+from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 from slurmddp import variables
 from slurmddp.errors import FencedError, UsageError
@@ -37,7 +38,7 @@ class Claim(NamedTuple):
     attempt: str
 
     @classmethod
-    def parse(cls, line: str) -> Self | None:
+    def parse(cls, line: str) -> Claim | None:
         """Return the claim of a line; None when it has no job."""
         words = [*line.split(), "", "", ""]
         return cls(*words[:3]) if words[1] else None

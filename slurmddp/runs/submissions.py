@@ -4,9 +4,10 @@ By its record, a job belongs to a run's folder, or to the original that the fold
 keeps its jobs; a copy has none of them. Standard library only.
 """
 
+from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,7 +48,7 @@ def submitted_at(run: RunDir) -> datetime:
 def last_time(records: Iterable[Mapping[str, Any]]) -> datetime:
     """Return when the newest of these jobs was submitted; the year 1 if that is not known."""
     times = [parse_time(record.get("time")) for record in records]
-    return max(filter(None, times), default=datetime.min.replace(tzinfo=UTC))
+    return max(filter(None, times), default=datetime.min.replace(tzinfo=timezone.utc))
 
 
 def parse_time(text: object) -> datetime | None:

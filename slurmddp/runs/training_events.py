@@ -1,6 +1,7 @@
 """Defines the events that rank 0 writes to `events.jsonl`. No I/O; standard library only."""
 
-from typing import NamedTuple
+from __future__ import annotations
+from typing import NamedTuple, Union
 
 
 class Start(NamedTuple):
@@ -137,4 +138,4 @@ class End(NamedTuple):
     event: str = "end"
 
 
-RankEvent = Start | Found | Resume | Loop | Metrics | Checkpoint | CheckpointFailed | Straggler | Timing | Notice | End
+RankEvent = Union[Start, Found, Resume, Loop, Metrics, Checkpoint, CheckpointFailed, Straggler, Timing, Notice, End]

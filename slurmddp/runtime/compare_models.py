@@ -95,7 +95,7 @@ def _named(content: Any) -> Model:
 
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    if not isinstance(value, Mapping | list | tuple):
+    if not isinstance(value, (Mapping, list, tuple)):
         yield path, value
         return
     for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
@@ -154,7 +154,7 @@ def _measure(first: Tensor, second: Tensor, atol: float) -> dict[str, float]:
     largest difference, infinite if one of two elements is NaN; `relative` is relative to the larger of two elements.
     """
     found = {**_NO_NUMBERS, "elements": first.numel()}
-    for some, other in zip(_chunks(first), _chunks(second), strict=True):
+    for some, other in zip(_chunks(first), _chunks(second)):
         same = (some == other) | (some.isnan() & other.isnan())
         apart = torch.where(same, 0.0, (some - other).abs().double().nan_to_num(nan=math.inf))
         size = torch.maximum(some.abs().double(), other.abs().double()).nan_to_num(nan=math.inf)

@@ -1,5 +1,6 @@
 """Lets an action follow the import of a module by the user's program. Standard library only."""
 
+from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec, PathFinder

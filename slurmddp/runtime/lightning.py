@@ -4,6 +4,7 @@ A Trainer loads this by the entry point `lightning.pytorch.callbacks_factory`; n
 answer to SIGTERM is not enough: each rank leaves after a different batch, saves nothing, and ends with status 0.
 """
 
+from __future__ import annotations
 import importlib
 import itertools
 import signal

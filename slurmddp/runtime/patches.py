@@ -83,7 +83,7 @@ def find(patch: Patch) -> list[Any]:
     try:
         split = [name.split(":") for name in patch.names]
         libraries = [ctypes.CDLL(None) if module == "libc" else _module(module) for module, _ in split]
-        return [attrgetter(path)(library) for library, (_, path) in zip(libraries, split, strict=True)]
+        return [attrgetter(path)(library) for library, (_, path) in zip(libraries, split)]
     except (ImportError, AttributeError):
         if patch.without:
             print_line(patch.without, sys.stderr)
@@ -92,7 +92,7 @@ def find(patch: Patch) -> list[Any]:
 
 def replace(patch: Patch, wrap: Callable[[Any], Any]) -> None:
     """Replace each name of a patch by what `wrap` makes of it; leave the patch out where one of them is missing."""
-    for name, original in zip(patch.names, find(patch), strict=False):
+    for name, original in zip(patch.names, find(patch)):
         module, _, path = name.partition(":")
         *holders, last = path.split(".")
         replacement = functools.wraps(original, updated=())(wrap(original))

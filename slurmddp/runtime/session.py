@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from slurmddp.errors import RankError
+from slurmddp.old_python import dataclass
 from slurmddp.runtime.launch.process import print_line
 from slurmddp.runtime.launch.rank import Rank, read_rank
 from slurmddp.runtime.rank_process import this_process
@@ -28,7 +29,7 @@ class Session(Rank):
     stopping: Stopping
     device: torch.device
     """This rank's GPU, or the CPU; already current."""
-    control: dist.ProcessGroup | None
+    control: "dist.ProcessGroup | None"
     """A second group of all ranks, by gloo; None where this process is alone."""
     folders: set[Path] = field(default_factory=set)
     """Checkpoint folders in use by Checkpointers of this process."""

@@ -133,7 +133,7 @@ class StepTimer:
         return time.perf_counter()
 
 
-def timer_from_environment(parts: Iterable[nn.Module], device: torch.device) -> StepTimer | None:
+def timer_from_environment(parts: Iterable[nn.Module], device: torch.device) -> "StepTimer | None":
     """Return the timer of the steps that were asked for; None without `--steps`.
 
     Raises RankError if the variable is not a number.

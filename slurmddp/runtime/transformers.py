@@ -94,7 +94,7 @@ class _SaveAtStop:
             newest, incomplete = self._record.sort(self._trainer.args.world_size)
             for path in incomplete:
                 path.rename(path.with_name(f"incomplete-{path.name}-{rank.job}-{rank.attempt}"))
-            is_path = isinstance(given, str | os.PathLike)
+            is_path = isinstance(given, (str, os.PathLike))
             if not is_path or Path(given).resolve() in incomplete:
                 chosen = [newest or (None if is_path else given)]
         if self._trainer.args.world_size > 1:
@@ -158,7 +158,7 @@ class _Record(NamedTuple):
     folder: str
     """The script's `output_dir`."""
 
-    def sort(self, world_size: int) -> tuple[str | None, list[Path]]:
+    def sort(self, world_size: int) -> "tuple[str | None, list[Path]]":
         """Return the newest complete checkpoint of this run, and those that are not complete."""
         world_sizes = {world_size, *(line["world_size"] for line in read_records(self.file) if "world_size" in line)}
         complete: dict[int, Path] = {}

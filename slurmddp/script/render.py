@@ -20,6 +20,7 @@ from jinja2.bccache import Bucket
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from slurmddp import variables
+from slurmddp.attach import run_option
 from slurmddp.config import container
 from slurmddp.config.job_files import read_named_text
 from slurmddp.config.job_spec import CHECKPOINT_WORD, NODE_TMPDIR, JobSpec, for_torchrun
@@ -27,7 +28,7 @@ from slurmddp.config.python_env import environment_of
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
 from slurmddp.script import quoting
-from slurmddp.script.setup_lines import python_of, setup_lines, supervisor_python
+from slurmddp.script.setup_lines import python_of, setup_lines
 from slurmddp.slurm.hostlist import expand
 from slurmddp.supervisor_options import Options, build_arguments
 from slurmddp.text import quote_value
@@ -235,15 +236,17 @@ def _context(
     environment: "Environment | None" = None,
 ) -> dict[str, Any]:
     python = python_of(spec)
+    is_ours = bool(spec.container) or run_option(python) == "-m"
     context = {
         "job": spec,
         "version": __version__,
         "single_attempt": options.single_attempt,
         "run_dir_word": _path_word(f"{spec.runs_dir.rstrip('/')}/{spec.job_name}"),
         "run_variable": quoting.lines(f"${variables.SWEEP_DIR if array else variables.RUN_DIR}"),
-        "supervisor_python": quoting.shell(supervisor_python(spec)),
+        "supervisor_python": quoting.shell(spec.supervisor_python or sys.executable),
         "supervisor_words": tuple(build_arguments(options)),
         "python": quoting.lines(f'"${variables.ENVIRONMENT}"/bin/python3') if environment else python,
+        "module_option": quoting.lines("-m" if is_ours else f'"${variables.BOOTSTRAP}"'),
         "virtual_environment": None if spec.container or spec.venv or environment else environment_of(python),
         "program": quoting.Quoted(_TASK_PROGRAM) if array or spec.resume_args else quoting.job_words(_words(spec)),
         "wrap_words": quoting.job_words(_wrap_words(spec)),
@@ -341,6 +344,7 @@ def _manual_context(spec: JobSpec) -> dict[str, Any]:
     if len(hosts) != spec.nodes:
         raise UsageError(f"--nodelist names {len(hosts)} nodes, but --nodes is {spec.nodes}; give the same number")
     return {
+        "module_option": "-m" if spec.container else run_option(python_of(spec)),
         "hosts": hosts,
         "hosts_text": " ".join(hosts),
         "head": spec.head_address.replace("{host}", hosts[0]),

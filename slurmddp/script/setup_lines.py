@@ -26,11 +26,6 @@ def python_of(spec: JobSpec) -> str:
     return spec.python or ("python" if spec.conda or spec.venv else sys.executable)
 
 
-def supervisor_python(spec: JobSpec) -> str:
-    """Return the Python of the supervisor: that of the ranks, but with a container the Python that runs slurmddp."""
-    return spec.supervisor_python or (sys.executable if spec.container else python_of(spec))
-
-
 def activation_lines(spec: JobSpec) -> list[str]:
     """Return the shell lines that activate the environment of --conda or --venv."""
     return [line for name, value in spec.setup_steps if name in ("conda", "venv") for line in _lines_of(name, value)]

@@ -126,7 +126,7 @@ def _wait(process: "Popen[bytes]", program: str, stdin: bytes, timeout_s: float,
         raise LostAnswerError(f"{program} did not end within {timeout_s:.0f} s") from error
 
 
-def _answer(process: "Popen[bytes]", timeout_s: float, stdin: bytes | None = None) -> Answer:
+def _answer(process: "Popen[bytes]", timeout_s: float, stdin: "bytes | None" = None) -> Answer:
     out, err = process.communicate(stdin, timeout_s)
     return Answer(process.returncode, out.decode("utf-8", "surrogateescape"), err.decode("utf-8", "surrogateescape"))
 

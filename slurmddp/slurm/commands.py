@@ -54,7 +54,7 @@ def list_jobs(job_ids: Sequence[str]) -> list[str]:
     return list_queue("--states=all", which)
 
 
-def list_accounted(job_ids: Sequence[str], since: datetime | None = None) -> list[str]:
+def list_accounted(job_ids: Sequence[str], since: "datetime | None" = None) -> list[str]:
     """Return the command that lists jobs of the accounting; of many, all that the user has submitted `since`."""
     which = [f"--jobs={','.join(job_ids)}"]
     if len(job_ids) > MANY:

@@ -24,7 +24,7 @@ def expand(text: str, *, option: str = "--nodelist") -> tuple[str, ...]:
     return names
 
 
-def try_expand(text: str) -> tuple[str, ...] | None:
+def try_expand(text: str) -> "tuple[str, ...] | None":
     """Return the names in a host list, in its order; None for a text that is not a host list."""
     items = re.findall(_ITEM, text)
     if not items or ",".join(items) != text:

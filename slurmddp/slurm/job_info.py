@@ -1,8 +1,9 @@
 """A job as one of Slurm's programs shows it. Values; no processes, no files."""
 
+from __future__ import annotations
 import re
 from datetime import datetime
-from typing import Final, Literal, NamedTuple, Self
+from typing import Final, Literal, NamedTuple
 
 from slurmddp.outcome import Phase
 from slurmddp.slurm.states import has_ended, phase_of
@@ -28,7 +29,7 @@ class JobRef(NamedTuple):
     """`_3` for a task, `_[4-9]` for tasks that wait together, `+1` for a part of a heterogeneous job."""
 
     @classmethod
-    def parse(cls, job_id: str) -> Self:
+    def parse(cls, job_id: str) -> JobRef:
         """Return the parts of an id; every text is accepted."""
         if job_id.isdecimal():
             return cls(job_id)
@@ -128,7 +129,7 @@ class JobInfo(NamedTuple):
         """Whether it will not run again by itself."""
         return has_ended(self.state)
 
-    def correct_state(self, *, is_done: bool) -> Self:
+    def correct_state(self, *, is_done: bool) -> JobInfo:
         """Return the job as COMPLETED where its own records say that it is done, and Slurm that it was preempted.
 
         From 24.05 on, a job that ends within its grace time is PREEMPTED, whatever its exit status.

@@ -1,5 +1,6 @@
 """Parses the jobs and nodes that squeue, sacct, scontrol and sinfo print; lines that a site adds are skipped. Pure."""
 
+from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -100,7 +101,7 @@ def parse_accounting(stdout: str) -> Listing:
     if head is None:
         return Listing(silence="sacct answered with no table" if stdout.strip() else "sacct answered nothing")
     cells = (line.split("|", maxsplit=len(head) - 1) for line in lines)
-    found = [dict(zip(head, row, strict=True)) for row in cells if len(row) == len(head)]
+    found = [dict(zip(head, row)) for row in cells if len(row) == len(head)]
     steps_of = defaultdict(list)
     for row in found:
         steps_of[row["JobID"].partition(".")[0]].append(row)

@@ -52,7 +52,7 @@ def never_starts(reason: str) -> bool:
     return why.by_itself == "no" and "scontrol release" not in why.advice
 
 
-def _explain_limit(name: str) -> Explanation | None:
+def _explain_limit(name: str) -> "Explanation | None":
     """Explain a limit of the accounting by its name, which has the owner, the resource and the scope."""
     match = _LIMIT.fullmatch(name)
     if not match:

@@ -4,6 +4,7 @@
 the answer was lost and there is time left.
 """
 
+from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta

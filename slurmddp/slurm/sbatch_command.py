@@ -1,5 +1,6 @@
 """Runs sbatch to submit or only check a script, and parses its answer. No files."""
 
+from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime

@@ -1,5 +1,6 @@
 """Parses single values and lines of Slurm's programs: numbers, names, times, pairs of key and value. Pure."""
 
+from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta

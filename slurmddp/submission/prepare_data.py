@@ -4,6 +4,7 @@ import importlib.util
 import subprocess
 import sys
 
+from slurmddp.attach import run_option
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.worker_options import BUNDLED, arguments
 from slurmddp.errors import UsageError
@@ -24,7 +25,7 @@ def prepare(spec: JobSpec) -> None:
     if spec.worker.task in BUNDLED:
         return
     python, module = spec.python or sys.executable, "slurmddp.worker.bundled.prepare_data"
-    command = [python, "-P", "-m", module, *arguments(spec.worker)]
+    command = [python, "-P", run_option(python), module, *arguments(spec.worker)]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)  # noqa: S603 - the Python that the user names
     except OSError as error:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from slurmddp import variables
+from slurmddp.attach import run_option
 from slurmddp.config.job_spec import JOB_WORD, JobSpec
 from slurmddp.config.python_env import environment_of
 from slurmddp.errors import UsageError
@@ -65,10 +66,19 @@ def plan(spec: JobSpec, *, devices: str | None, environ: Mapping[str, str]) -> L
     job_id = f"{LOCAL}{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}"
     ranks = 1 if spec.is_one_process else spec.ntasks_per_node or spec.gpus or len(chosen) or 1
     python = spec.python or sys.executable
-    torchrun = [python, "-P", "-m", "slurmddp.runtime.launch.torchrun", "--standalone"]
+    torchrun = [python, "-P", run_option(python), "slurmddp.runtime.launch.torchrun", "--standalone"]
     torchrun += ["--local-addr=localhost", f"--nproc-per-node={ranks}"]
     torchrun += ["--log-dir", str(run.attempt(job_id, ATTEMPT) / "torchrun")]
-    command = [*torchrun, "--no-python", python, "-P", "-u", "-m", "slurmddp.worker", *spec.program_of_torchrun]
+    command = [
+        *torchrun,
+        "--no-python",
+        python,
+        "-P",
+        "-u",
+        run_option(python),
+        "slurmddp.worker",
+        *spec.program_of_torchrun,
+    ]
     return LocalRun(run, job_id, command, _environment(spec, run, job_id, chosen, environ))
 
 

@@ -160,7 +160,7 @@ def _run_command(words: list[str], kind: Kind, stopping: Stopping) -> None:
             words = run_script.add_local_rank(words[2:], stopping.rank)
         run_script.run(words)
     except SystemExit as error:
-        if not isinstance(error.code, int | None):
+        if not isinstance(error.code, (int, type(None))):
             print(error.code, file=sys.stderr)  # noqa: T201 - as python does
         if exit_status(error):
             raise

@@ -78,12 +78,13 @@ def _start(words: list[str]) -> subprocess.Popen[bytes]:
     parent = os.getpid()
 
     def be_program() -> None:
+        os.setpgid(0, 0)
         for number in SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         die_with_parent(parent)
 
     path = map_to_snapshot(words[0]) if "/" in words[0] else words[0]
-    return subprocess.Popen([path, *words[1:]], process_group=0, preexec_fn=be_program)  # noqa: PLW1509, S603 - no shell line can do it; it is the user's own COMMAND
+    return subprocess.Popen([path, *words[1:]], preexec_fn=be_program)  # noqa: PLW1509, S603 - no shell line can do it; it is the user's own COMMAND
 
 
 def _gets_signals(cgroups: Path) -> bool:
@@ -94,7 +95,7 @@ def _gets_signals(cgroups: Path) -> bool:
     return not re.search(r"^(\d+:freezer|0:):.*/step_", cgroups.read_text(), re.MULTILINE)
 
 
-def _catches(pid: int, numbers: tuple[signal.Signals, ...]) -> bool | None:
+def _catches(pid: int, numbers: tuple[signal.Signals, ...]) -> "bool | None":
     """Tell whether a process has a handler for one of the signals (proc_pid_status(5), SigCgt); None: it is gone."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(errors="replace")

@@ -5,6 +5,7 @@ that folder that are not in the snapshot, as a virtual environment, are used whe
 directory only under the name SLURMDDP_WORKDIR; SLURMDDP_REAL_WORKDIR is its path without symbolic links.
 """
 
+from __future__ import annotations
 import argparse
 import importlib.machinery
 import logging
@@ -79,7 +80,7 @@ def prepend_to_path(folder: str) -> None:
     """Make the folder the first of sys.path, in place of Python's own; with -P there is none to replace."""
     if os.environ.get("PYTHONSAFEPATH"):
         return
-    sys.path[0 : 0 if sys.flags.safe_path else 1] = [folder]
+    sys.path[0 : 0 if getattr(sys.flags, "safe_path", False) else 1] = [folder]
 
 
 def require_in_snapshot(path: str) -> str:

@@ -1,6 +1,7 @@
 """The interface of what the bundled worker trains: a model, its data, its loss. Subclass `Task` for your own."""
 
-from typing import Any, Protocol, Self, runtime_checkable
+from __future__ import annotations
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +30,7 @@ class Batched(Examples, Protocol):
         """Return the samples at `indices`, int64 of shape [samples] on the data's device."""
         ...
 
-    def to(self, device: torch.device) -> "Batched":
+    def to(self, device: torch.device) -> Batched:
         """Return the same samples on a device."""
         ...
 
@@ -95,6 +96,6 @@ class InMemory:
         """Return the samples at `indices`, int64 of shape [samples] on the data's device."""
         return self.inputs.index_select(0, indices), self.targets.index_select(0, indices)
 
-    def to(self, device: torch.device) -> Self:
+    def to(self, device: torch.device) -> InMemory:
         """Return the same samples on a device."""
         return type(self)(self.inputs.to(device), self.targets.to(device))

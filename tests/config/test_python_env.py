@@ -26,8 +26,8 @@ def environment(folder: Path, *, has_slurmddp: bool = True, sees_outside: bool =
     return folder
 
 
-def find(folder: Path, *, needs: bool = True, **environ: str):
-    found = python_env.find_python(environ, folder, needs_package=needs)
+def find(folder: Path, *, needs: str = "", prefers: str = "", **environ: str):
+    found = python_env.find_python(environ, folder, needs=needs, prefers=prefers)
     return found and (found.raw, found.origin)
 
 
@@ -63,13 +63,20 @@ def test_a_project_that_is_not_uvs_or_has_no_environment_yet_changes_nothing(tmp
     assert find(tmp_path, VIRTUAL_ENV=str(tmp_path / "gone")) is None
 
 
-def test_an_environment_that_lacks_slurmddp_is_refused_only_for_a_program_of_the_users(tmp_path):
+def test_an_environment_that_lacks_slurmddp_is_the_users_for_a_program_of_theirs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     active = environment(tmp_path / "active", has_slurmddp=False)
-    with pytest.raises(UsageError, match=r"has no slurmddp.*-m pip install slurmddp, or choose .* --python "):
-        find(tmp_path, VIRTUAL_ENV=str(active))
-    assert find(tmp_path, needs=False, VIRTUAL_ENV=str(active)) is None
+
+    def python(*words, **worker):
+        environ = {"VIRTUAL_ENV": str(active)}
+        return resolve.resolve(options={}, words=words, job_file=None, environ=environ, worker=worker).spec.python
+
+    assert python("train.py") == python("-m", "pkg.train") == f"{active}/bin/python"
+    assert python() is None
+    with pytest.raises(UsageError, match=r"has no msgspec.*-m pip install msgspec, or choose .* --python "):
+        python(task="mine:Task")
     outside = environment(tmp_path / "outside", has_slurmddp=False, sees_outside=True)
-    assert find(tmp_path, VIRTUAL_ENV=str(outside)) is not None
+    assert find(tmp_path, prefers="slurmddp", VIRTUAL_ENV=str(outside)) is not None
 
 
 def test_where_the_python_comes_from_is_told_and_others_beat_it(tmp_path, monkeypatch):

@@ -19,7 +19,14 @@ def spec(**changes) -> JobSpec:
 
 
 def answer(**changes):
-    well = {"version": [3, 11, 4], "torch": "2.13.0+cu130", "torch in": None, "slurmddp": __version__, "modules": {}}
+    well = {
+        "version": [3, 11, 4],
+        "torch": "2.13.0+cu130",
+        "torch in": None,
+        "slurmddp": __version__,
+        "msgspec": "0",
+        "modules": {},
+    }
     return well | changes
 
 
@@ -39,12 +46,12 @@ def test_torch_is_not_imported():
     assert "torch._C" not in done.stderr and "| torch\n" not in done.stderr
 
 
-def test_a_bare_environment_lacks_torch_and_slurmddp(tmp_path):
+def test_a_bare_environment_lacks_torch_and_what_the_bundled_worker_needs(tmp_path):
     venv.create(tmp_path / "bare", symlinks=True, with_pip=False)
-    found = list(check_python(spec(venv=str(tmp_path / "bare")), {"PATH": os.environ["PATH"]}))
+    found = list(check_python(spec(venv=str(tmp_path / "bare"), command=()), {"PATH": os.environ["PATH"]}))
     python = f"{tmp_path}/bare/bin/python"
     assert [(each.level, each.status) for each in found] == [("error", 2)] * 2
-    assert [each.advice for each in found] == [f"{python} -m pip install {name}" for name in ("slurmddp", "torch")]
+    assert [each.advice for each in found] == [f"{python} -m pip install {name}" for name in ("msgspec", "torch")]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +116,6 @@ def test_a_python_that_does_not_answer_says_why(tmp_path, monkeypatch, script, w
     ("changes", "asked", "level", "words"),
     [
         ({"version": [3, 9, 1]}, {}, "error", "is Python 3.9.1; the ranks need 3.11 or newer"),
-        ({"slurmddp": "0.0.1"}, {}, "warning", f"has slurmddp 0.0.1, and you use {__version__}"),
         ({"torch": "2.13.0+cpu"}, {"gpus_per_node": "2"}, "warning", "torch 2.13.0+cpu is built for CPUs"),
         ({"modules": {"pkg.train": False}}, {}, "error", "names the module pkg.train"),
         ({"modules": {"pkg.train": False}}, {"setup": ("source env.sh",)}, "note", "names the module pkg.train"),

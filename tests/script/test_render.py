@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import jinja2
 import pytest
@@ -18,7 +19,6 @@ from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
 from slurmddp.script import render as render_module
 from slurmddp.script.environment import Environment
-from slurmddp.script.render import render
 from slurmddp.submission.sweep_grid import parse, settings, tasks
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -28,6 +28,12 @@ ON_FILE = [("mnist", launcher) for launcher in LAUNCHERS] + [(name, "srun") for 
 """Each recipe, and one of them by each launcher: what a launcher changes is the same for all."""
 IMAGES = {"apptainer": "/images/torch.sif", "pyxis": "nvcr.io#nvidia/pytorch:25.10-py3"}
 PACKAGE = str(Path(slurmddp.__file__).parent)
+
+
+def render(spec: JobSpec, **more) -> str:
+    """Render where slurmddp's own Python is called python3."""
+    with mock.patch.object(sys, "executable", "python3"):
+        return render_module.render(spec, **more)
 
 
 def job(**values) -> JobSpec:
@@ -69,7 +75,9 @@ def staged(launcher: str) -> str:
     values = {"nodes": 2, "gpus_per_node": "8", "launcher": launcher, "command": ("train.py",)}
     environment = Environment(Path("/shared/my venv"))
     environment.__dict__["key"] = "0123456789abcdef"
-    return render(job(**values, stage_env="/local disk", python=python), environment=environment)
+    return render(
+        job(**values, stage_env="/local disk", python=python, supervisor_python=python), environment=environment
+    )
 
 
 def test_the_script_of_a_staged_environment_is_the_one_on_file_and_clean():
@@ -385,13 +393,21 @@ def test_the_supervisor_is_told_what_the_job_asks_for():
     assert "--re" not in render(job()).rpartition("exec ")[2]
 
 
-def test_the_supervisors_python_is_that_of_the_ranks_or_one_outside_of_the_container():
+def test_the_supervisors_python_is_slurmddps_own_unless_another_is_given():
     def python(**values) -> str:
         return render(job(**values)).rpartition("\nexec ")[2].split()[0]
 
-    assert python() == "python3"
-    assert python(container="/x.sif") == sys.executable
+    assert python() == python(python="/other/python") == python(container="/x.sif") == "python3"
     assert python(container="/x.sif", supervisor_python="/usr/bin/python3") == "/usr/bin/python3"
+
+
+@pytest.mark.parametrize("launcher", [*LAUNCHERS, "manual"])
+def test_every_module_of_slurmddp_finds_its_package_in_another_python(launcher):
+    text = render(job(launcher=launcher, python="/other/python"))
+    start = f"{PACKAGE}/attach/bootstrap.py" if launcher == "manual" else '"$SLURMDDP_BOOTSTRAP"'
+    assert text.count(f"/other/python -P -u {start} slurmddp.") == (2 if launcher == "torchrun" else 1)
+    assert "/other/python -P -u -m" not in text
+    assert "BOOTSTRAP" not in render(job(launcher=launcher)) + render(job(container="/x.sif", python="/other/python"))
 
 
 def test_a_script_is_short_enough_to_be_read():

@@ -271,7 +271,7 @@ def test_names_of_any_bytes_are_carried(repository, run):
 
 
 def test_the_script_says_where_the_code_comes_from(repository):
-    spec = JobSpec(job_name="x", snapshot=True, command=("train.py",), python="python3")
+    spec = JobSpec(job_name="x", snapshot=True, command=("train.py",))
     text = build_script(spec).text.decode()
     digest = snapshot.read_code(spec).digest
     assert f"export SLURMDDP_CODE=$SLURMDDP_RUN_DIR/code/{digest} SLURMDDP_CODE_ORIGIN={repository}\n" in text

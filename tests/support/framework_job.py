@@ -81,7 +81,9 @@ def _rank_of(process: Path, job: Job) -> tuple[int, int] | None:
     with contextlib.suppress(OSError):
         names = (process / "environ").read_bytes().split(b"\0")
         words = (process / "cmdline").read_bytes()
-        if b"SLURMDDP_RUN_DIR=" + str(job.run.path).encode() in names and b"-P" in words.split(b"\0"):
+        if b"SLURMDDP_RUN_DIR=" + str(job.run.path).encode() in names and (
+            b"-P" in words.split(b"\0") or b"/bootstrap.py\0" in words
+        ):
             procid = next((name[13:] for name in names if name.startswith(b"SLURM_PROCID=")), b"-1")
             return int(procid), int(process.name)
     return None

@@ -67,12 +67,18 @@ def role_of(environ: "Mapping[str, str]", words: "Sequence[str]") -> str:
     return "rank" if (is_task or of_launcher) and name not in TOOLS else ""
 
 
-def _become_worker() -> None:
+def _command_line() -> "list[str]":
+    """Return the words of this process, as `sys.orig_argv` of newer Pythons has them."""
+    with open("/proc/self/cmdline", "rb") as file:
+        return os.fsdecode(file.read()).split("\0")[:-1]
+
+
+def _become_worker(words: "Sequence[str]") -> None:
     """Go on as the worker in this process. Stop signals wait until it hears them."""
     import signal
 
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
-    options, program = read_command(sys.orig_argv)
+    options, program = read_command(words)
     environ = {name: value for name, value in os.environ.items() if not name.startswith(ATTACH)}
     for name in ("PYTHONPATH", "BASH_ENV"):
         before = os.environ.get(f"{ATTACH}_{name}")
@@ -80,7 +86,7 @@ def _become_worker() -> None:
         environ.update({name: before} if before else {})
     environ["SLURMDDP_ATTACHED"] = "1"
     bootstrap = os.path.join(os.environ[ATTACH], "attach", "bootstrap.py")
-    os.execve(sys.executable, [sys.executable, *options, bootstrap, *program], environ)
+    os.execve(sys.executable, [sys.executable, *options, bootstrap, "slurmddp.worker", *program], environ)
 
 
 def _forward_signals() -> None:
@@ -108,9 +114,12 @@ def _chain() -> None:
 
 
 def _attach() -> None:
-    role = role_of(os.environ, sys.orig_argv) if ATTACH in os.environ and sys.version_info >= (3, 11) else ""
+    if ATTACH not in os.environ or sys.version_info < (3, 9):
+        return
+    words = _command_line()
+    role = role_of(os.environ, words)
     if role == "rank" and sys.executable:
-        _become_worker()
+        _become_worker(words)
     elif role == "launcher":
         _forward_signals()
 

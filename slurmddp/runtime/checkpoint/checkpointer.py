@@ -9,6 +9,7 @@
 All ranks call everything here, in the same order.
 """
 
+from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping

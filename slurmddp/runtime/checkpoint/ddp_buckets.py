@@ -63,9 +63,9 @@ class Layout:
         for place in reversed(order):
             end = _Link.apply(end, self._parameters[place])  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self._model._post_forward(end).backward()  # type: ignore[no-untyped-call]  # noqa: SLF001 - as above
-        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+        for parameter, gradient in zip(self._parameters, gradients):
             parameter.grad = gradient
-        for buffer, content in zip(self._model.module.buffers(), buffers, strict=True):
+        for buffer, content in zip(self._model.module.buffers(), buffers):
             buffer.copy_(content)
         self.order = order
 

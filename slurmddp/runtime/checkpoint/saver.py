@@ -3,6 +3,7 @@
 All ranks call `begin` after the same step. It copies the state into host memory; a thread writes the copy to disk.
 """
 
+from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -112,7 +113,7 @@ class ShardedSaver(Saver):
         is_main, share = self._session.is_main, self._collective.collect_share()
         files = {**self._training.collect_files(step), RANKS: ranks} if is_main else {}
         files, tensors = self._snapshot.take([files, share.tensors])
-        copies = [replace(piece, tensor=copy) for piece, copy in zip(share.pieces, tensors, strict=True)]
+        copies = [replace(piece, tensor=copy) for piece, copy in zip(share.pieces, tensors)]
         share = replace(share, pieces=tuple(copies))
         if not is_main:
             self._writing = run_in_background(lambda: self._collective.write_as_peer(share))

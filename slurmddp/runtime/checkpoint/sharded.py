@@ -6,11 +6,11 @@ shape and dtype. The pieces have the layout of torch.distributed.checkpoint, whi
 Its collectives are not used, because they send pickles over the network.
 """
 
+from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import torch
 import torch.distributed as dist
@@ -28,6 +28,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor import empty as empty_dtensor
 
 from slurmddp.errors import RankError
+from slurmddp.old_python import dataclass
 from slurmddp.runtime.checkpoint.staging import State, StatePath, broadcast, check_plain, gather, map_tensors
 from slurmddp.runtime.checkpoint.store import INDEX, Files, Store, save_bytes, save_parts, save_states
 from slurmddp.runtime.checkpoint.training_state import Stateful, is_zero, parameters_of, state_of
@@ -37,7 +38,7 @@ METADATA = ".metadata"
 """The index for the tools of torch.distributed.checkpoint; never read here, because it is a pickle."""
 
 Report = dict[str, Any]
-_Targets = Callable[[StatePath], Tensor | None]
+_Targets = Callable[[StatePath], Optional[Tensor]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +183,7 @@ def _is_saved_here(tensor: Tensor, *, alone: bool) -> bool:
         return alone
     places = tensor.device_mesh.get_coordinate()
     return places is not None and all(
-        place == 0 or not placement.is_replicate() for place, placement in zip(places, tensor.placements, strict=True)
+        place == 0 or not placement.is_replicate() for place, placement in zip(places, tensor.placements)
     )
 
 
@@ -260,7 +261,7 @@ class CollectiveSave:
         name = f"rank-{self._who.rank:05d}.distcp"
         files = save_parts(parts, folder)
         files[name], spans = save_states(share.tensors, folder / name)
-        places = zip(share.pieces, spans, strict=True)
+        places = zip(share.pieces, spans)
         entries = [(piece.name, piece.offsets, tuple(piece.tensor.shape), name, *span) for piece, span in places]
         return {"files": files, "frame": share.frame, "divided": share.divided, "entries": entries}
 

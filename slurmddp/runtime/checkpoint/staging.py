@@ -1,5 +1,6 @@
 """Copies a training's state into host memory, where it is written while the training goes on, and to rank 0."""
 
+from __future__ import annotations
 import copy
 import io
 from collections import OrderedDict
@@ -86,7 +87,7 @@ def gather(state: State, group: dist.ProcessGroup | None) -> list[State]:
         return []
     received = [torch.empty_like(padded) for _ in sizes]
     dist.gather(padded, received, 0, group)
-    return [_from_bytes(content[: int(size)]) for content, size in zip(received, sizes, strict=True)]
+    return [_from_bytes(content[: int(size)]) for content, size in zip(received, sizes)]
 
 
 def broadcast(value: Any, group: dist.ProcessGroup | None) -> Any:

@@ -6,6 +6,7 @@ step-000000100/     the checkpoint after 100 steps: files of torch.save
 broken-step-...     a checkpoint that failed verification; never read and never deleted
 """
 
+from __future__ import annotations
 import errno
 import hashlib
 import json
@@ -17,7 +18,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from io import BufferedReader
 from itertools import chain, count
 from pathlib import Path
@@ -26,7 +26,8 @@ from typing import Any, BinaryIO
 import torch
 
 from slurmddp.errors import PeerError, RankError
-from slurmddp.runs.files import sync_folder
+from slurmddp.old_python import dataclass
+from slurmddp.runs.files import sha256_of, sync_folder
 from slurmddp.runs.layout import MANIFEST
 from slurmddp.runs.ownership import Ownership
 
@@ -334,7 +335,7 @@ def _read(folder: Path, *, thorough: bool) -> Saved:
             size = os.fstat(content_of_file.fileno()).st_size
             if size != file["size"]:
                 raise _BrokenError(f"{name} has {size} bytes, not {file['size']}")
-            if thorough and hashlib.file_digest(content_of_file, "sha256").hexdigest() != file["sha256"]:
+            if thorough and sha256_of(content_of_file) != file["sha256"]:
                 raise _BrokenError(f"{name} does not match its checksum")
     return Saved(
         folder=folder,

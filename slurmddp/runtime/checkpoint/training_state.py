@@ -109,7 +109,7 @@ class TrainingState:
             for path, buffer in unwrap(module).named_buffers():
                 if path in buffers:
                     buffer.copy_(buffers[path])
-            for hook, saved in zip(_hooks(module), own["hooks"].get(name, []), strict=False):
+            for hook, saved in zip(_hooks(module), own["hooks"].get(name, [])):
                 _restore_hook(hook, saved, self._device)
         restore(self._own, own["own"])
         self._random = own["random"]
@@ -130,7 +130,7 @@ class TrainingState:
 def unwrap(module: nn.Module) -> nn.Module:
     """Return the module inside the wrappers of data parallelism and torch.compile."""
     while True:
-        if isinstance(module, DistributedDataParallel | nn.DataParallel):
+        if isinstance(module, (DistributedDataParallel, nn.DataParallel)):
             module = module.module
         elif hasattr(module, "_orig_mod"):
             module = module._orig_mod  # type: ignore[assignment]  # noqa: SLF001 - torch.compile's only name for it
@@ -201,7 +201,7 @@ def _is(value: Any, module: str, name: str) -> bool:
 
 
 def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, dict | list | tuple):
+    if isinstance(value, (dict, list, tuple)):
         for item in value.values() if isinstance(value, dict) else value:
             yield from _leaves(item)
     else:
@@ -227,7 +227,7 @@ def restore(parts: Mapping[str, Stateful], state: State) -> None:
 def _keep_precision(optimizer: torch.optim.Optimizer, saved: State) -> None:
     """Restore the saved precision where torch has rounded to that of the parameters: fp32 masters of bf16 weights."""
     numbers = [number for group in saved["param_groups"] for number in group["params"]]
-    for number, parameter in zip(numbers, parameters_of(optimizer), strict=True):
+    for number, parameter in zip(numbers, parameters_of(optimizer)):
         for key, value in saved["state"].get(number, {}).items():
             loaded = optimizer.state[parameter].get(key)
             if isinstance(value, Tensor) and isinstance(loaded, Tensor) and loaded.dtype != value.dtype:

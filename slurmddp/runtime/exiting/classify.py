@@ -2,6 +2,7 @@
 
 import errno
 import signal
+import socket
 from typing import NamedTuple
 
 from slurmddp import exit_codes
@@ -100,7 +101,7 @@ def one_line(text: str) -> str:
 
 
 def _is_retryable(error: BaseException) -> bool:
-    if isinstance(error, ConnectionError | TimeoutError) or type(error).__name__ in RETRYABLE_TYPES:
+    if isinstance(error, (ConnectionError, TimeoutError, socket.timeout)) or type(error).__name__ in RETRYABLE_TYPES:
         return True
     if isinstance(error, OSError) and error.errno in RETRYABLE_ERRNOS:
         return True

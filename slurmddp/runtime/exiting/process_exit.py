@@ -43,7 +43,7 @@ class ProcessExit:
         """Return whether this is the process that called `arm`, and not one that it forked."""
         return os.getpid() == self._process
 
-    def set_exit_deadline(self, limit_s: float | None, status: int) -> None:
+    def set_exit_deadline(self, limit_s: "float | None", status: int) -> None:
         """Leave with `status` if the process has not ended in so many seconds from now; None for no limit.
 
         The first call must come before the interpreter ends: later it allows no new thread.

@@ -40,7 +40,7 @@ def write_error(rank: Rank, error: BaseException) -> None:
 
     Does not raise if it cannot write: the exit record has the error in one line.
     """
-    text = "".join(traceback.format_exception(error))
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     extra = {"py_callstack": text, "timestamp": str(int(time.time()))}
     content = {"message": {"message": f"{type(error).__name__}: {error}", "extraInfo": extra}}
     paths = {rank.run_dir.rank_error(rank.job, rank.attempt, rank.rank)} if rank.run_dir else set()

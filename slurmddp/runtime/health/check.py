@@ -132,7 +132,7 @@ def _send(rank: Rank) -> str:
     return answer.stderr.strip() if answer.status else ""
 
 
-def _judge_signals(refusal: str, answers: list[tuple[int, str, float | None]]) -> list[Finding]:
+def _judge_signals(refusal: str, answers: "list[tuple[int, str, float | None]]") -> list[Finding]:
     if refusal:
         return [Finding(check="notice", level="note", what=f"the stop signal was not tried: {refusal}")]
     missing = [

@@ -3,7 +3,6 @@
 import ctypes
 import errno
 import functools
-import hashlib
 import importlib
 import json
 import os
@@ -11,11 +10,13 @@ import platform
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, field, fields, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
+from slurmddp.old_python import dataclass
+from slurmddp.runs.files import sha256_of
 from slurmddp.runtime.launch.addresses import FALLBACKS
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.slurm.values import parse_number
@@ -73,7 +74,7 @@ class Facts:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_text(cls, text: str) -> Self:
+    def from_text(cls, text: str) -> "Facts":
         """Return the facts that `to_text` wrote; fields that another version added are ignored."""
         known = {each.name for each in fields(cls)}
         return cls(**{name: value for name, value in json.loads(text).items() if name in known})
@@ -146,14 +147,14 @@ def digest(path: str) -> str:
     """Return the first 12 digits of a file's sha256; `missing` if there is no file, empty if it cannot be read."""
     try:
         with Path(path).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()[:12]
+            return sha256_of(file)[:12]
     except FileNotFoundError:
         return MISSING
     except OSError:
         return ""
 
 
-def select_visible(present: list[str], wanted: str | None) -> list[str]:
+def select_visible(present: list[str], wanted: "str | None") -> list[str]:
     """Return the GPUs of `present` that CUDA_VISIBLE_DEVICES (`wanted`) leaves visible, in its order.
 
     Words are numbers or the beginnings of UUIDs; the first that names no GPU ends the list (CUDA C++ Programming Guide,

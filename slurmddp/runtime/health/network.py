@@ -15,7 +15,7 @@ from functools import partial
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Optional
 from urllib.parse import urlsplit
 
 from torch._C._distributed_c10d import FileStore, HashStore, PrefixStore, Store
@@ -39,7 +39,7 @@ _AT_ONCE: Final = 16
 
 Tried = dict[str, Any]
 """`host` and the `other` node, the `addresses` of its name there, the `target` that was tried, `why` it failed."""
-Seen = tuple[str, str, float | None]
+Seen = tuple[str, str, Optional[float]]
 """The node that reads, the one that has written, and after how many seconds its file was seen; None when it was not."""
 
 

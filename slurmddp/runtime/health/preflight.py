@@ -28,7 +28,7 @@ class Preflight:
         self._ranks: list[Facts] = []
         self.facts = gather_facts(rank, words, environment).to_text()
 
-    def judge(self, texts: Iterable[str]) -> RankError | None:
+    def judge(self, texts: Iterable[str]) -> "RankError | None":
         """Report all findings in rank 0's output and as events; return the error of what certainly breaks the job."""
         findings: list[Finding] = []
         try:

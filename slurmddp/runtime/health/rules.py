@@ -54,7 +54,7 @@ def judge_clocks(began: float, ended: float, times: Sequence[tuple[str, float]])
             yield _warning(check="clock", host=host, what=what, why=why, advice=advice)
 
 
-def failed_check(error: str, host: str = "", rank: int | None = None) -> Finding:
+def failed_check(error: str, host: str = "", rank: "int | None" = None) -> Finding:
     """Return that the checks failed, and why."""
     what = f"the check of the ranks failed ({error})"
     why = "what it would have found is not known; the job starts all the same"

@@ -1,5 +1,6 @@
 """Finds the address of the head node and the network interface to it, by name lookups and routes. Sends no data."""
 
+from __future__ import annotations
 import fcntl
 import ipaddress
 import socket

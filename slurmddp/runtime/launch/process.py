@@ -15,7 +15,7 @@ PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def print_line(text: object, stream: TextIO | None = None) -> None:
+def print_line(text: object, stream: "TextIO | None" = None) -> None:
     """Write a line, to standard output unless a stream is given, by one call of the system; on a full disk it is lost.
 
     `print` of an unbuffered Python writes the end of the line apart, so that the lines of several ranks, or torch's,

@@ -6,18 +6,20 @@ Only the variables of the launcher in SLURMDDP_STARTED_BY count: two workers of 
 SLURM_PROCID of their agent.
 """
 
+from __future__ import annotations
 import os
 import re
 import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Literal
 
 from slurmddp import variables
 from slurmddp.errors import RankError
+from slurmddp.old_python import dataclass
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import create_exclusively
 from slurmddp.slurm.job_info import JobRef

@@ -1,10 +1,11 @@
 """Claims: what each process says about itself in the rendezvous, and the rules that all claims together keep. Pure."""
 
+from __future__ import annotations
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from slurmddp.errors import RankError
+from slurmddp.old_python import dataclass
 from slurmddp.runtime.launch.rank import list_ranks
 from slurmddp.slurm.hostlist import format_ranges
 from slurmddp.version import __version__

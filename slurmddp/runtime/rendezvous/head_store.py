@@ -11,8 +11,9 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, Union
 
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore, PrefixStore, Store, TCPStore
@@ -24,7 +25,7 @@ from slurmddp.runtime.launch.addresses import is_local, resolve
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rendezvous.sealed_store import SealedStore
 
-SharedStore = Store | SealedStore
+SharedStore = Union[Store, SealedStore]
 
 ANSWER_LIMIT_S = 10.0
 """How long a store that accepted the connection may take to answer."""
@@ -119,7 +120,7 @@ def open_store(rank: Rank, limit_s: float) -> tuple[SharedStore, bool]:
         # answer from a listener that is no store; a thread bounds that wait.
         try:
             store = run_in_background(lambda: _create_store(rank, is_server=False)).result(ANSWER_LIMIT_S)
-        except (RuntimeError, TimeoutError) as error:  # of torch's errors, the distributed ones are RuntimeErrors
+        except (RuntimeError, futures.TimeoutError) as error:  # torch's distributed errors are RuntimeErrors
             raise _foreign_program(rank) from error
     sealed = _seal(rank, store)
     _check_owner(rank, sealed, judges=judges)

@@ -1,5 +1,6 @@
 """Chooses the device and forms the process group. Never trains on the wrong device without saying so."""
 
+from __future__ import annotations
 import contextlib
 import ctypes
 import os

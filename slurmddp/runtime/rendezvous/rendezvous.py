@@ -7,6 +7,7 @@ slow file system. What a rank sends and reads does not grow with the number of r
 many, read all claims.
 """
 
+from __future__ import annotations
 import json
 import os
 import re

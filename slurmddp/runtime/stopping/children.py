@@ -103,7 +103,7 @@ def _with_protected_services(start: Callable[..., None]) -> Callable[..., None]:
     deafen = _make_deafen()
 
     def start_protected(self: subprocess.Popen[Any], args: Any, *rest: Any, **options: Any) -> None:
-        if isinstance(args, list | tuple) and args and Path(os.fsdecode(args[0])).name in SERVICES:
+        if isinstance(args, (list, tuple)) and args and Path(os.fsdecode(args[0])).name in SERVICES:
             options.setdefault("preexec_fn", deafen)
         with _signal_mask(signal.SIG_UNBLOCK, [signal.SIGTERM] if _protected else []):
             start(self, args, *rest, **options)

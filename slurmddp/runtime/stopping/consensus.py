@@ -56,7 +56,7 @@ class LoopStop:
         step: int,
         *,
         world_size: int = 1,
-        group: dist.ProcessGroup | None = None,
+        group: "dist.ProcessGroup | None" = None,
         measure: Callable[[], int] = lambda: 0,
         **hooks: Any,
     ) -> None:

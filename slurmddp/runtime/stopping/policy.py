@@ -3,13 +3,14 @@
 `stopping.py` carries the actions out, and asks again with what it has learned.
 """
 
+from __future__ import annotations
 import enum
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Union
 
 from slurmddp import exit_codes
 from slurmddp.errors import SlurmddpError
+from slurmddp.old_python import dataclass
 from slurmddp.runtime.exiting.classify import Verdict
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.slurm.job_info import JobInfo
@@ -73,7 +74,7 @@ class Leave(NamedTuple):
     """Whether this rank writes the verdict into its exit record."""
 
 
-Action = Literal["confirm", "ask slurm", "answer executable", "save call", "dismiss", "go on"] | Wait | Leave
+Action = Union[Literal["confirm", "ask slurm", "answer executable", "save call", "dismiss", "go on"], Wait, Leave]
 """Let all ranks confirm the request, ask Slurm for the reason, hand the request to an executable, save the callable of
 `Executor`, forget a request that came too early, or leave the rank alone."""
 

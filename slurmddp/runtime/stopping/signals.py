@@ -4,6 +4,7 @@ A Python signal handler does not run while the main thread is inside a collectiv
 thread, reads the wakeup descriptor and calls `StopSignals.answer`.
 """
 
+from __future__ import annotations
 import contextlib
 import os
 import select
@@ -125,13 +126,13 @@ class StopSignals:
                 self.handled_by_program = signal.Signals(signals[-1]).name
             if signals:
                 self.signal_seen.set()
-        term = signal.getsignal(signal.SIGTERM)
-        if ours and callable(term) and term != self._handle:
-            # The program saves itself at SIGTERM, which then stands for USR1 and USR2 too. It is sent once for each
-            # signal: descriptor and handler may both bring the same one.
+        own = [number for number in SIGNALS if callable(signal.getsignal(number)) and not self._is_ours(number)]
+        if ours and own:
+            # The program saves itself at a signal of its own, which then stands for the others too. It is sent once for
+            # each signal: descriptor and handler may both bring the same one.
             if not self._passed_on.issuperset(ours):
                 self._passed_on.update(ours)
-                os.kill(os.getpid(), signal.SIGTERM)
+                os.kill(os.getpid(), own[0])
             return ""
         if ours:
             return signal.Signals(ours[0]).name

@@ -1,14 +1,16 @@
 """Answers stop requests as one rank: carries out what `policy.py` decides. Runs in the signal thread."""
 
+from __future__ import annotations
 import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from slurmddp import exit_codes
+from slurmddp.old_python import dataclass
 from slurmddp.runs.exit_records import read_record
 from slurmddp.runs.training_events import Notice
 from slurmddp.runtime.exiting.classify import Verdict
@@ -182,7 +184,7 @@ class Stopping:
 def ask_slurm(rank: Rank, cause: str) -> StopReason:
     """Ask Slurm why the attempt of this rank is to stop, and when the job will be killed."""
     job = None
-    if rank.under_srun:
+    if rank.under_srun or rank.attached:
         said = client.try_query(commands.show("job", rank.job), os.environ, timeout_s=ASK_LIMIT_S)
         job = next(reversed(parse_show(said)), None)
     started = rank.attempt.partition(".")[0]

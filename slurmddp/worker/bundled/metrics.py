@@ -77,7 +77,7 @@ class Board:
         except OSError as error:
             self._give_up(error)
 
-    def log(self, step: int, values: Mapping[str, float | None]) -> None:
+    def log(self, step: int, values: "Mapping[str, float | None]") -> None:
         """Write the numbers of a step and flush them."""
         if self._writer is None:
             return

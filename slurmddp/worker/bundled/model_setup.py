@@ -76,7 +76,7 @@ def _shard(model: nn.Module, options: WorkerOptions, device: torch.device) -> No
 def _layers(model: nn.Module) -> Iterator[nn.Module]:
     """Yield the layers of the outermost lists of layers; inner lists would be sharded twice."""
     for part in model.children():
-        yield from part if isinstance(part, nn.ModuleList | nn.Sequential) else _layers(part)
+        yield from part if isinstance(part, (nn.ModuleList, nn.Sequential)) else _layers(part)
 
 
 def sync_gradients(model: nn.Module, *, last: bool) -> contextlib.AbstractContextManager[Any]:

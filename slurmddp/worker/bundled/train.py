@@ -105,7 +105,7 @@ class Training:
         if after - first < self.sampler.global_batch:
             counts = (self.sampler.positions(first) < after).to(self.ddp.device)
             all_weights = torch.split(counts, self.options.batch_size)
-        for number, ((inputs, targets), weights) in enumerate(zip(batches, all_weights, strict=False)):
+        for number, ((inputs, targets), weights) in enumerate(zip(batches, all_weights)):
             with sync_gradients(self.model, last=number == len(batches) - 1):
                 with self.precision.forward():
                     outputs = self.model(self._prepare_inputs(self.task.transform(inputs)))
@@ -261,9 +261,7 @@ def test_batches(
     positions = torch.arange(rank, -(-len(examples) // ranks) * ranks, ranks)
     weights = torch.split(positions < len(examples), batch_size)
     parts = torch.split(positions.clamp(max=len(examples) - 1), batch_size)
-    for (inputs, targets), weight in zip(
-        _batches(examples, iter(parts), workers=workers, device=device), weights, strict=True
-    ):
+    for (inputs, targets), weight in zip(_batches(examples, iter(parts), workers=workers, device=device), weights):
         yield inputs, targets, weight.to(device)
 
 

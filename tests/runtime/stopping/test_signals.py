@@ -90,6 +90,15 @@ me(signal.SIGUSR1); time.sleep(0.4); me(signal.SIGUSR2); time.sleep(0.6)
 print(signals.stop_requested)
 """,
     ),
+    "a program that handles USR1 alone is told by USR1": (
+        "own\nown\nFalse\n",
+        """
+answer('wrong')
+signal.signal(signal.SIGUSR1, lambda *_: print('own', flush=True))
+me(signal.SIGTERM); time.sleep(0.4); me(signal.SIGUSR2); time.sleep(0.6)
+print(signals.stop_requested)
+""",
+    ),
     "once, however late its handler runs: the descriptor brings the signal first, and the handler again": (
         "own\nFalse\n",
         """

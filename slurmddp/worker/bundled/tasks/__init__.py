@@ -74,7 +74,7 @@ def make_task(options: WorkerOptions) -> Task:
         if len(examples) == 0:
             raise UsageError(f"{what} is empty")
         sample = examples[0]
-        if not isinstance(sample, tuple | list) or len(sample) != PAIR or not isinstance(sample[0], Tensor):
+        if not isinstance(sample, (tuple, list)) or len(sample) != PAIR or not isinstance(sample[0], Tensor):
             raise UsageError(f"{what}[0] is no pair of an input and its target, of which the input is a tensor")
     return task
 

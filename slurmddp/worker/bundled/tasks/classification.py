@@ -209,7 +209,7 @@ def crop(images: Tensor, size: tuple[int, int]) -> Tensor:
     rows, columns = (
         torch.randint(whole - length + 1, (len(images), 1), device=images.device)
         + torch.arange(length, device=images.device)
-        for whole, length in zip(images.shape[2:], size, strict=True)
+        for whole, length in zip(images.shape[2:], size)
     )
     return images[each, :, rows.unsqueeze(2), columns.unsqueeze(1)].permute(0, 3, 1, 2)
 

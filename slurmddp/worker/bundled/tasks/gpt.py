@@ -1,7 +1,7 @@
 """A small language model, a decoder of the GPT-2 kind, on the bytes of a text."""
 
 import math
-from typing import Final, Self
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -106,7 +106,7 @@ class Windows:
         inputs, targets = self.batch(torch.tensor([index], device=self.text.device))
         return inputs[0], targets[0]
 
-    def to(self, device: torch.device) -> Self:
+    def to(self, device: torch.device) -> "Windows":
         """Return the same windows with their text on a device."""
         return type(self)(self.text.to(device), self.context)
 

@@ -88,7 +88,7 @@ def _read(folders: list[Path]) -> tuple[Examples, Examples, int]:
 
     sets = []
     try:
-        for path, size in zip(folders, (LARGER, SIZE), strict=True):  # from an image of any size to its centre
+        for path, size in zip(folders, (LARGER, SIZE)):  # from an image of any size to its centre
             steps = [transforms.Resize(LARGER), transforms.CenterCrop(size), transforms.ToTensor()]
             normalize = transforms.Normalize(MEAN, DEVIATION)
             sets.append(ImageFolder(str(path), transforms.Compose([*steps, normalize])))
