@@ -229,3 +229,24 @@ def test_a_report_of_a_job_file_with_thousands_of_brackets(template, tmp_path):
     (tmp_path / "jobs" / "failed" / "spec.toml").write_text(f"nodes = {DEEP}")
     done = typed("report", "--json", "failed", cwd=tmp_path)
     assert done.returncode == 0 and json.loads(done.stdout)["outcome"] == "failed"
+
+
+@pytest.mark.usefixtures("on_time")
+def test_logs_of_a_hundred_gigabytes_that_are_holes(template, tmp_path):
+    """As of a log that was truncated while its writer kept its place."""
+    shutil.copytree(template / "failed", tmp_path / "jobs" / "failed")
+    logs = [path for path in tmp_path.rglob("*.out") if "node" not in path.name]
+    for path in logs:
+        whole = path.read_bytes()
+        os.truncate(path, 10**11)
+        with path.open("ab") as file:
+            file.write(b"\n" + whole)
+    signal.alarm(SLOW_S)
+    shown = typed("logs", "-n", "3", "failed", cwd=tmp_path).stdout.splitlines()
+    before = typed("logs", "-n", "3", "failed", cwd=template.parent).stdout.splitlines()
+    assert shown == before and len(shown) == 3
+    found = typed("diagnose", "failed", cwd=tmp_path).stdout
+    assert "FAILED: the program raised" in found and "[exception]" in found
+    assert typed("status", "failed", cwd=tmp_path).returncode == 1
+    printed = typed("logs", "--all", "failed", cwd=tmp_path).stdout
+    assert printed.splitlines()[-1].endswith(shown[-1]) and len(printed) < LONGEST_LOG
