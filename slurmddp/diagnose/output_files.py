@@ -4,33 +4,51 @@ import bz2
 import gzip
 import lzma
 import re
-import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from subprocess import PIPE
+from typing import Any, BinaryIO, Final, cast
 
 from slurmddp.diagnose.evidence import Evidence, read_log_evidence
 from slurmddp.diagnose.log_reader import relative_path
 from slurmddp.diagnose.rule_types import UNKNOWN, Diagnosis
 from slurmddp.diagnose.verdict import judge
 from slurmddp.errors import UsageError
+from slurmddp.runs.log_tail import file_size
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.text import quote_value
 
 STDIN: Final = "-"
 MOST_FILES: Final = 4096
 """So many files of a folder are read, in the order of their names."""
-_OPENERS: Final[Mapping[str, Callable[[Path], Any]]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
-_ZSTD: Final = ".zst"
+MOST_BYTES: Final = 2**31
+"""So much is decompressed, or read from standard input, into a temporary folder."""
+_BLOCK_BYTES: Final = 2**20
 _RANK_NAMES: Final = (
     re.compile(r"(?:rank|local_rank|proc|worker|task)[-_.]?(\d+)", re.IGNORECASE),
     re.compile(r"(?:^|[/_.-])(\d{1,5})(?:[/.](?:stdout|stderr|out|err|log|txt))*$"),
 )
 """How names of files tell the rank that wrote them, the surest way first; torchrun has `attempt_0/3/stderr.log`."""
+
+
+@contextmanager
+def _open_zstd(path: Path) -> Iterator[BinaryIO]:
+    command = ["zstd", "-dc", "--", str(path)]  # by PATH, where people install it; `--` ends its options
+    with subprocess.Popen(command, stdout=PIPE, stderr=PIPE) as zstd:  # noqa: S603
+        yield cast("BinaryIO", zstd.stdout)
+        said = cast("BinaryIO", zstd.stderr).read()
+    if zstd.returncode:
+        raise OSError(said.decode(errors="replace").strip())
+
+
+_OPENERS: Final[Mapping[str, Callable[[Path], Any]]] = {
+    ".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open, ".zst": _open_zstd
+}  # fmt: skip
 
 
 def diagnose_output(words: Sequence[str], stdin: BinaryIO) -> Diagnosis:
@@ -40,7 +58,10 @@ def diagnose_output(words: Sequence[str], stdin: BinaryIO) -> Diagnosis:
     """
     with ExitStack() as stack:
         plain = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slurmddp-")))
-        paths = {_make_readable(word, stdin, plain / str(number)): word for number, word in enumerate(_files_of(words))}
+        paths, left = dict[Path, str](), MOST_BYTES
+        for number, word in enumerate(_files_of(words)):
+            paths[_make_readable(word, stdin, plain / str(number), left)] = word
+            left -= file_size(plain / str(number))
         evidence = read_log_evidence(list(paths), _find_ranks(paths), has_failed=False)
         name = "standard input" if words[0] == STDIN else words[0]
         name += f" and {len(words) - 1} more" if len(words) > 1 else ""
@@ -66,27 +87,32 @@ def _files_of(words: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _make_readable(word: str, stdin: BinaryIO, plain: Path) -> Path:
-    """Return a regular file with the text: the file itself, or a copy that is not compressed."""
+def _make_readable(word: str, stdin: BinaryIO, plain: Path, most: int) -> Path:
+    """Return a regular file with the text: the file itself, or a copy of at most so many bytes, not compressed."""
     path, suffix = Path(word), Path(word).suffix
     try:
-        if word != STDIN and suffix not in (*_OPENERS, _ZSTD):
+        if word != STDIN and suffix not in _OPENERS:
             path.open("rb").close()
             return path
-        if word != STDIN and suffix == _ZSTD:
-            with plain.open("wb") as copy:
-                subprocess.run(["zstd", "-dc", "--", path], stdout=copy, stderr=subprocess.PIPE, check=True)  # noqa: S603, S607 - by PATH, where people install it; `--` ends its options
-            return plain
-        with plain.open("wb") as copy, nullcontext(stdin) if word == STDIN else _OPENERS[suffix](path) as source:
-            shutil.copyfileobj(source, copy)
-    except subprocess.CalledProcessError as error:
-        raise _unreadable(word, error.stderr.decode(errors="replace").strip()) from error
-    except (OSError, EOFError, lzma.LZMAError) as error:
+        with nullcontext(stdin) if word == STDIN else _OPENERS[suffix](path) as source:
+            _copy(word, source, plain, most)
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         if getattr(error, "filename", "") == "zstd":
             needs = f"{quote_value(word)} needs the program zstd; install it, or decompress the file"
             raise UsageError(needs) from error
         raise _unreadable(word, getattr(error, "strerror", None) or error) from error
     return plain
+
+
+def _copy(word: str, source: BinaryIO, plain: Path, most: int) -> None:
+    with plain.open("wb") as copy:
+        while block := source.read(_BLOCK_BYTES):
+            if copy.tell() + len(block) > most:
+                raise UsageError(
+                    f"{quote_value(word)} has too much text: {MOST_BYTES >> 30} GiB are read of compressed files and "
+                    "standard input; give the end of the output, as in: zcat FILE | tail -c 1G | slurmddp diagnose -"
+                )
+            copy.write(block)
 
 
 def _unreadable(word: str, why: object) -> UsageError:

@@ -12,8 +12,7 @@ from slurmddp.monitoring.logs.log_files import Hosts, Source, attempt_sources, b
 from slurmddp.monitoring.logs.merge import Line
 from slurmddp.outcome import Outcome
 from slurmddp.runs.facts import last_end, read_job
-from slurmddp.runs.files import TAIL_BYTES
-from slurmddp.runs.history import Event, parse_events
+from slurmddp.runs.history import read_newest
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.log_tail import GrowingFile, end_of_lines, file_size
 from slurmddp.slurm import queries
@@ -163,7 +162,7 @@ class Output:
     """Ranks whose output is wanted; None for all ranks and their launchers."""
     batch: bool = True
     """Whether the batch script's lines are wanted; they are read in any case."""
-    _events: GrowingFile | None = None
+    _events_bytes: int = 0
     _files: dict[Path, GrowingFile] = field(default_factory=dict)
     _done: set[str] = field(default_factory=set)
     _hosts: dict[str, Hosts] = field(default_factory=dict)
@@ -226,14 +225,10 @@ class Output:
         return time.monotonic() - self._ended_at < _SOON_LIMIT_S
 
     def _read_events(self) -> bool:
-        """Read the events added since the last call, at first only the newest; return whether the job has ended."""
-        self._events = file = self._events or GrowingFile(
-            self.run.events, max(0, file_size(self.run.events) - TAIL_BYTES)
-        )
-        found: list[Event] = []
-        while file.has_more() and (lines := file.read_lines()):
-            found += [event for event in parse_events(lines) if event.job == self.job_id]
-        return last_end(found) is not None
+        """Return whether there are new events since the last call, and the newest of the job is its end."""
+        before, self._events_bytes = self._events_bytes, file_size(self.run.events)
+        new = self._events_bytes != before
+        return new and last_end(read_newest(self.run).of_job(self.job_id).events) is not None
 
     def _sources(self) -> Iterator[Source]:
         """Yield the ranks' files that may still grow: those of the job's last two attempts."""

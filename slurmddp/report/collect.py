@@ -154,7 +154,7 @@ def _collect_undiagnosed(run: RunDir, environ: Mapping[str, str], now: float) ->
 
 def read_spec(run: RunDir) -> dict[str, Any]:
     """Return the job as it was last submitted; empty if spec.toml cannot be read."""
-    with suppress(ValueError), open_or_empty((run.sweep or run).spec) as file:
+    with suppress(ValueError, RecursionError), open_or_empty((run.sweep or run).spec) as file:
         return tomllib.load(file)
     return {}
 

@@ -138,14 +138,6 @@ def warn_once(line: str) -> None:
     logging.getLogger("slurmddp").warning("%s", line)
 
 
-def numbered_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file with their numbers, up to the first that is longer than LINE_BYTES, which is cut."""
-    for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES), b""), 1):
-        yield number, line
-        if not line.endswith(b"\n"):
-            return
-
-
 def read_records(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the records of a file of JSON lines; a cut-off last line and a missing file yield nothing."""
     with open_or_empty(path) as file:

@@ -232,12 +232,10 @@ def _outline_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
             break
     yield from recent
     at, last = file.tell(), file.seek(0, os.SEEK_END) - _LAST_BYTES
+    file.seek(max(at, last))
     if at < last:
         yield before + 1, None
-        file.seek(last)
         file.readline()
-    else:
-        file.seek(at)
     yield from ((0, line) for line in file.read(_LAST_BYTES).split(b"\n"))
 
 

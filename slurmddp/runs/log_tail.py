@@ -1,6 +1,7 @@
 """Reads a log that may still grow, in whole lines, and when each was printed. Keeps no file open between two reads."""
 
 from __future__ import annotations
+import errno
 import math
 import os
 import re
@@ -69,8 +70,17 @@ class GrowingFile:
 
     def _read(self, limit: int) -> bytes:
         with open_or_empty(self.path, grows=True) as file:
+            self.at = _behind_hole(file.fileno(), self.at)
             file.seek(self.at)
             return file.read(max(0, min(limit, self.end - self.at)))
+
+
+def _behind_hole(descriptor: int, at: int) -> int:
+    """Return where the next data are: a log that was truncated under its writer begins with a hole of any size."""
+    try:
+        return os.lseek(descriptor, at, os.SEEK_DATA)
+    except OSError as error:  # ENXIO: there are none; or the file system does not know
+        return max(at, os.fstat(descriptor).st_size) if error.errno == errno.ENXIO else at
 
 
 def file_size(path: Path) -> int:
@@ -82,7 +92,10 @@ def file_size(path: Path) -> int:
 
 
 def start_of_tail(path: Path, count: int, end: int) -> int:
-    """Return where the last `count` lines before `end` begin, reading from there back; 0 for a missing file."""
+    """Return where the last `count` lines before `end` begin, reading from there back; 0 for a missing file.
+
+    Of longer lines than LINE_BYTES, each so many bytes count as a line.
+    """
     with open_or_empty(path, grows=True) as file:
         return _back(file.fileno(), end, count)
 
@@ -97,18 +110,19 @@ def end_of_lines(path: Path) -> int:
 
 def _back(descriptor: int, end: int, count: int) -> int:
     left, place, size = count, end, _BACK_BYTES
+    least = max(0, end - (count + 1) * LINE_BYTES)
     if count == 0 or end == 0:
         return end
     left += os.pread(descriptor, 1, end - 1) == b"\n"  # no line follows the end of the last one
-    while place > 0:
-        size = min(2 * size, READ_BYTES, place)
+    while place > least:
+        size = min(2 * size, READ_BYTES, place - least)
         place -= size
         block = os.pread(descriptor, size, place)
         found = block.count(b"\n")
         if found >= left:
             return place + len(block.rsplit(b"\n", left)[0]) + 1
         left -= found
-    return 0
+    return least
 
 
 def read_timestamp(line: bytes, *, near: float, since: float = -math.inf, until: float = math.inf) -> float | None:

@@ -5,16 +5,21 @@ import gzip
 import io
 import json
 import lzma
+import os
 import random
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from slurmddp.diagnose import output_files
 from slurmddp.diagnose.output_files import diagnose_output
+from slurmddp.errors import UsageError
 
 MET = tomllib.loads((Path(__file__).parent / "fixtures" / "met.toml").read_text())["log"]
 OOM = """\
@@ -364,3 +369,55 @@ def test_a_log_is_told_by_its_last_start_and_its_last_words(log, cause, said):
     found = judge(log.encode())
     assert (found.cause, said in found.what) == (cause, True), found.what
     assert cause != "unknown" or (found.sure, found.rank) == ("unknown", None)
+
+
+@pytest.mark.parametrize("opener", [gzip.open, bz2.open, lzma.open])
+def test_a_compressed_bomb_is_refused_before_it_fills_the_disk(tmp_path, monkeypatch, opener):
+    monkeypatch.setattr(output_files, "MOST_BYTES", 2**22)
+    path = tmp_path / {gzip.open: "x.gz", bz2.open: "x.bz2", lzma.open: "x.xz"}[opener]
+    with opener(path, "wb") as file:
+        for _ in range(64):
+            file.write(bytes(2**20))
+    assert path.stat().st_size < 2**17
+    with pytest.raises(
+        UsageError, match=r"x\..*' has too much text: .* zcat FILE \| tail -c 1G \| slurmddp diagnose -"
+    ):
+        diagnose_output([str(path)], io.BytesIO())
+    assert not [*Path(tempfile.gettempdir()).glob("slurmddp-*/0")]
+
+
+def test_all_compressed_files_of_a_folder_share_the_bound_and_plain_ones_have_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(output_files, "MOST_BYTES", 2**20)
+    for rank in range(3):
+        with gzip.open(tmp_path / f"{rank}.out.gz", "wb") as file:
+            file.write(OOM.encode() + bytes(2**18))
+    (tmp_path / "3.out").write_text("x\n" * 2**20)
+    assert diagnose_output([str(tmp_path)], io.BytesIO()).cause == "gpu-memory"
+    shutil.copy(tmp_path / "0.out.gz", tmp_path / "4.out.gz")
+    with pytest.raises(UsageError, match="has too much text"):
+        diagnose_output([str(tmp_path)], io.BytesIO())
+
+
+def test_standard_input_without_an_end_is_refused(monkeypatch):
+    monkeypatch.setattr(output_files, "MOST_BYTES", 2**21)
+    with Path("/dev/zero").open("rb") as endless, pytest.raises(UsageError, match="'-' has too much text"):
+        diagnose_output(["-"], endless)
+
+
+def test_damaged_compressed_files_are_refused(tmp_path):
+    whole = gzip.compress(OOM.encode() * 99)
+    for at in range(0, len(whole), 3):
+        path = tmp_path / "x.gz"
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :])
+        with suppress(UsageError):
+            diagnose_output([str(path)], io.BytesIO())
+
+
+def test_a_sparse_output_is_read_at_its_ends(tmp_path):
+    path = tmp_path / "x.log"
+    path.write_text("begun\n")
+    os.truncate(path, 10**11)
+    with path.open("a") as file:
+        file.write("\n" + OOM)
+    found = diagnose_output([str(path)], io.BytesIO())
+    assert found.cause == "gpu-memory" and found.evidence[0].number == 0

@@ -13,7 +13,7 @@ from slurmddp.monitoring import follow
 from slurmddp.monitoring.logs import log_files
 from slurmddp.runs import log_tail as tail
 from slurmddp.runs.files import append_record
-from slurmddp.runs.history import History
+from slurmddp.runs.history import History, read_newest
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm import client, queries
 from slurmddp.slurm.job_info import JobInfo
@@ -135,20 +135,20 @@ def test_the_supervisors_events_tell_the_end(run):
     assert output.has_recorded_end
 
 
-def test_of_many_events_only_the_newest_and_those_that_are_added_are_read(run, monkeypatch):
+def test_of_many_events_only_the_newest_are_read_and_only_if_there_are_new_ones(run, monkeypatch):
     metrics = b'{"time": 1.0, "event": "metrics", "job": "7", "attempt": "0.0", "rank": 0, "host": "n1", "step": 1}\n'
     run.events.write_bytes(metrics * 50000)
     end(run, 77)
-    size, read = run.events.stat().st_size, []
-    whole = tail.GrowingFile._read
-    monkeypatch.setattr(tail.GrowingFile, "_read", lambda file, limit: read.append(whole(file, limit)) or read[-1])
+    read = []
+    monkeypatch.setattr(follow, "read_newest", lambda run: read.append(read_newest(run)) or read[-1])
     output = follow.Output(run, "7")
     list(output.new_lines())
-    assert 0 < sum(map(len, read)) < size / 50
-    read.clear()
+    assert output.is_change_expected and [len(history.events) < 1000 for history in read] == [True]
+    list(output.new_lines())
+    assert len(read) == 1
     end(run, 0)
     list(output.new_lines())
-    assert sum(map(len, read)) == run.events.stat().st_size - size
+    assert len(read) == 2
 
 
 def test_a_long_file_is_read_in_several_looks(run):

@@ -1,5 +1,6 @@
 """Logs that grow: whole lines, each once, a tail that is read from the end, and what a line says of its time."""
 
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -34,6 +35,25 @@ def test_a_line_longer_than_a_block_is_read_whole(path):
 def test_a_line_without_an_end_is_passed_on_in_pieces(path):
     path.write_bytes(b"x" * (LINE_BYTES + 1))
     assert b"".join(GrowingFile(path).read_lines(4096)) == b"x" * LINE_BYTES
+
+
+def test_a_hole_is_passed_over_whatever_its_size(path):
+    """A log that was truncated, while its writer kept its place, begins with a hole."""
+    path.touch()
+    os.truncate(path, 10**12)
+    assert GrowingFile(path).read_lines(rest=True) == []
+    with path.open("ab") as file:
+        file.write(b"\none\ntwo\n")
+    file = GrowingFile(path)
+    assert [line.strip(b"\0") for line in file.read_lines()] == [b"\n", b"one\n", b"two\n"]
+    assert file.read_lines(rest=True) == [] and not file.has_more()
+
+
+def test_a_tail_is_found_without_reading_a_file_that_has_no_lines(path):
+    path.touch()
+    os.truncate(path, 10**12)
+    assert start_of_tail(path, 5, 10**12) == 10**12 - 6 * LINE_BYTES
+    assert end_of_lines(path) == 10**12 - 2 * LINE_BYTES
 
 
 def test_nothing_behind_the_end_is_read(path):

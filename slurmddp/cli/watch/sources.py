@@ -16,8 +16,9 @@ from slurmddp.monitoring.status.job_status import metric, read_progress
 from slurmddp.outcome import Phase
 from slurmddp.runs import lookup
 from slurmddp.runs.facts import read_job
-from slurmddp.runs.history import Event, History, parse_events
-from slurmddp.runs.log_tail import GrowingFile, file_size
+from slurmddp.runs.history import Event, History, read_newest
+from slurmddp.runs.layout import RunDir
+from slurmddp.runs.log_tail import file_size
 from slurmddp.submission import cancel, requeue
 from slurmddp.text import clean_line
 
@@ -26,8 +27,8 @@ POLL_S: Final = 10.0
 _ORDER: Final[Mapping[Phase, int]] = {"running": 0, "queued": 1, "unknown": 2}
 _OUTPUT_LINES: Final = 2000
 """So many of the last lines of output can be read and searched."""
-_TAIL_BYTES: Final = 2**24
-"""Of longer files of events only this many bytes at the end are read, some 80,000 records."""
+_TAIL_BYTES: Final = 2**22
+"""Of longer files of events only this many bytes at the end are read, some 17,000 records."""
 
 Environ = Mapping[str, str]
 Verb = Literal["cancel", "requeue"]
@@ -86,47 +87,41 @@ class RunView:
 
 
 class RunReader:
-    """Reads the files of runs, and of `events.jsonl` only what is new. Not for several threads at once."""
+    """Reads the files of runs, and `events.jsonl` only when it has grown. Not for several threads at once."""
 
     def __init__(self) -> None:
-        self._events: dict[Path, tuple[GrowingFile, list[Event]]] = {}
+        self._known: tuple[Path, int, History] | None = None
 
     def read(self, job: JobStatus, rank: int) -> RunView:
         """Return what the files of a job say, with the output of one rank."""
         if job.run is None:
             return RunView()
         try:
-            events = self._read_events(job.run.events)
+            events = self._read_events(job.run)
             wanted = Selection(run=job.run, job_id=job.job_id, ranks=frozenset({rank}), hosts=False)
-            facts = read_job(
-                job.run, job.job_id, job.slurm, silent=not job.outcome.final, history=History(tuple(events))
-            )
+            facts = read_job(job.run, job.job_id, job.slurm, silent=not job.outcome.final, history=events)
             return RunView(
                 progress=read_progress(job.run, facts, now=time.time()),
-                loss=_curve(events, "loss"),
-                rate=_curve(events, "samples_per_s"),
+                loss=_curve(events.all("metrics"), "loss"),
+                rate=_curve(events.all("metrics"), "samples_per_s"),
                 events=tuple(event for event in facts.history.events if event.kind != "metrics"),
                 output=tuple(clean_line(line.text).expandtabs() for line in lines(wanted, _OUTPUT_LINES)),
             )
         except (OSError, UsageError) as error:
             return RunView(progress=job.progress, output=(str(error),))
 
-    def _read_events(self, path: Path) -> list[Event]:
-        size = file_size(path)
-        file, events = self._events.get(path, (GrowingFile(path, max(0, size - _TAIL_BYTES)), []))
-        if size < file.at:  # the file was removed or truncated
-            file, events = GrowingFile(path), []
-        while new := file.read_lines():
-            events += parse_events(new)
-        self._events[path] = file, events
-        return events
+    def _read_events(self, run: RunDir) -> History:
+        size = file_size(run.events)
+        if self._known is None or self._known[:2] != (run.path, size):
+            self._known = run.path, size, read_newest(run, size=_TAIL_BYTES)
+        return self._known[2]
 
 
-def _curve(events: Iterable[Event], name: str) -> tuple[Point, ...]:
+def _curve(metrics: Iterable[Event], name: str) -> tuple[Point, ...]:
     """Return a metric over the steps of the whole run; of a repeated step the last value counts."""
     points: list[Point] = []
-    for event in events:
-        value = metric(event, name) if event.kind == "metrics" else None
+    for event in metrics:
+        value = metric(event, name)
         if value is not None:
             step = event.count("step")
             while points and points[-1][0] >= step:

@@ -229,8 +229,9 @@ def _read(wanted: Selection, source: Source, block: int, tail: int | None, end: 
     end = min(end, file_size(source.path) if wanted.ends is None else wanted.ends.get(source.path, 0))
     begin = 0 if tail is None else start_of_tail(source.path, tail, end)
     file = GrowingFile(source.path, max(0, begin - min(_CONTEXT_BYTES, block // 4)), end)
-    place, numbers = file.at, itertools.count(1) if file.at == 0 else itertools.repeat(0)
+    numbers = itertools.count(1) if file.at == 0 else itertools.repeat(0)
     while found := file.read_lines(block, rest=True):
+        place = file.at - sum(map(len, found))
         for text, number in zip(found, numbers, strict=False):
             is_wanted = place >= begin
             place += len(text)
