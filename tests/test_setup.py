@@ -179,7 +179,10 @@ if __name__ == "__main__":
 def test_the_ranks_python_need_not_have_slurmddp(cli, slurm_env, tmp_path, without_slurmddp, launcher):
     """Its package comes from where `slurmddp` is installed; so does the supervisor."""
     (tmp_path / "train.py").write_text(FOREIGN)
-    given = {"srun": [f"--venv={without_slurmddp}"], "fork": [f"--python={without_slurmddp}/bin/python"]}
+    given = {
+        "srun": [f"--setup=export SLURM_TMPDIR={tmp_path}", "--venv=$SLURM_TMPDIR/plain"],
+        "fork": [f"--setup=export PATH={without_slurmddp}/bin:$PATH"],
+    }
     active = {"VIRTUAL_ENV": str(without_slurmddp), "PATH": f"{without_slurmddp}/bin:{slurm_env['PATH']}"}
     words = ["submit", "--wait", "--nodes=2", "--ntasks-per-node=2", f"--launcher={launcher}"]
     cli(*words, *given.get(launcher, []), "train.py", "a b", environ={} if launcher in given else active)

@@ -41,7 +41,7 @@ def run(job_file: Path | None, words: tuple[str, ...], *, devices: str | None, a
     """Run the same job on this machine, without Slurm (torchrun underneath).
 
     The output of rank 0 is printed here; each rank also has a file in the run's folder. Options for nodes, queues and
-    set-up in a job file are ignored.
+    set-up in a job file are ignored, except the Python of `venv`.
     """
     resolved = with_ranks(resolve_job(job_file, words, parameters))
     spec = resolved.spec

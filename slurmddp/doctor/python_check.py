@@ -56,7 +56,7 @@ def find_python(spec: JobSpec) -> str | None:
         return None
     if spec.python and "/" in spec.python:
         return spec.python
-    if spec.has_setup:
+    if spec.has_setup or (spec.venv and not spec.is_venv_known):
         return None
     return f"{spec.venv.rstrip('/')}/bin/python" if spec.venv else spec.python or sys.executable
 

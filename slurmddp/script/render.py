@@ -116,6 +116,7 @@ def render_callables(spec: JobSpec, callables: Callables) -> str:
         "run_dir_word": _path_word(callables.folder),
         "supervisor_python": quoting.shell(words[0] if len(words) == 1 else sys.executable),
         "indices": callables.array,
+        "module_option": "-m",
         "callables": callables,
         "python_code": quoting.lines(callables.python),
         "teardown_lines": [quoting.lines(line) for line in callables.teardown],

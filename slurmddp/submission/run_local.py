@@ -65,7 +65,7 @@ def plan(spec: JobSpec, *, devices: str | None, environ: Mapping[str, str]) -> L
     run = RunDir.named(spec.runs_dir, spec.job_name)
     job_id = f"{LOCAL}{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}"
     ranks = 1 if spec.is_one_process else spec.ntasks_per_node or spec.gpus or len(chosen) or 1
-    python = spec.python or sys.executable
+    python = _python_of(spec)
     torchrun = [python, "-P", run_option(python), "slurmddp.runtime.launch.torchrun", "--standalone"]
     torchrun += ["--local-addr=localhost", f"--nproc-per-node={ranks}"]
     torchrun += ["--log-dir", str(run.attempt(job_id, ATTEMPT) / "torchrun")]
@@ -80,6 +80,11 @@ def plan(spec: JobSpec, *, devices: str | None, environ: Mapping[str, str]) -> L
         *spec.program_of_torchrun,
     ]
     return LocalRun(run, job_id, command, _environment(spec, run, job_id, chosen, environ))
+
+
+def _python_of(spec: JobSpec) -> str:
+    of_venv = Path(spec.venv or "", "bin", "python")
+    return spec.python or (str(of_venv) if spec.venv and of_venv.exists() else sys.executable)
 
 
 def perform(local: LocalRun, *, show: Callable[[bytes], None]) -> int:
@@ -180,7 +185,7 @@ def _environment(
         values[variables.SKIP_PREFLIGHT] = "1"
     if devices:
         values["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
-    if folder := environment_of(spec.python or sys.executable):  # programs that the ranks start find it, too
+    if folder := environment_of(_python_of(spec)):  # programs that the ranks start find it, too
         values |= {"VIRTUAL_ENV": str(folder), "PATH": f"{folder}/bin:{environ.get('PATH', os.defpath)}"}
     given = dict(item.split("=", 1) for item in spec.variables if "=" in item)
     return submission_environment(environ) | values | given

@@ -245,6 +245,7 @@ def test_set_up_lines_follow_the_order_in_which_they_were_given():
             """ "${SLURM_JOB_ID:?}" '$SLURM_JOB_ID' '{x}'\n""",
         ),
         ({"env": ("OUT=/s/{SLURM_JOB_NAME}",)}, """export OUT=/s/"${SLURM_JOB_NAME:?}"\n"""),
+        ({"venv": "$TMP/${SLURM_TMPDIR}2/$e"}, """source "${TMP:?}"/"${SLURM_TMPDIR:?}"2/"${e:?}"/bin/activate\n"""),
         ({"venv": "{SLURM_TMPDIR}/e"}, """source "${SLURM_TMPDIR:?}"/e/bin/activate\n"""),
         (
             {"command": ("a.py",), "resume_args": "--from {checkpoint} --id {SLURM_JOB_ID}", "checkpoints": "*.pt"},
@@ -254,6 +255,28 @@ def test_set_up_lines_follow_the_order_in_which_they_were_given():
 )
 def test_a_value_of_the_time_of_the_job_is_written_as_its_variable(changes, written):
     assert written in render(job(**changes))
+
+
+@pytest.mark.parametrize("launcher", [*LAUNCHERS, "manual"])
+def test_set_up_lines_may_put_another_python_before_the_users_own(tmp_path, launcher):
+    own, other = tmp_path / "own" / "bin", tmp_path / "other" / "bin"
+    for folder in (own, other):
+        folder.mkdir(parents=True)
+        (folder / "python3").touch(mode=0o755)
+
+    def found(*setup: str) -> str:
+        with mock.patch.object(sys, "executable", f"{own}/python3"):
+            text = render_module.render(JobSpec(job_name="x", setup=setup, launcher=launcher))
+        lines = text[text.index("export PATH=") :].split("trap -")[0]
+        (python,) = {line.split()[0] for line in text.splitlines() if line.strip().startswith("python")}
+        code = f"{lines}command -v {python}"
+        return subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+    assert found("true") == f"{own}/python3"
+    assert found(f"export PATH={other}:$PATH") == f"{other}/python3"
+    (own / "python").touch(mode=0o755)
+    assert found("true") == f"{own}/python"
+    assert "PATH=" not in render(job(setup=("true",)))
 
 
 def test_a_variable_that_differs_from_rank_to_rank_is_refused():

@@ -1,11 +1,13 @@
 """`run` describes what it starts before it starts it."""
 
 import os
+import sys
 from io import FileIO
 from pathlib import Path
 
 import pytest
 
+from slurmddp.attach import BOOTSTRAP
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
@@ -45,6 +47,17 @@ def test_the_environment_is_told_once_and_not_inherited():
         }.items()
     )
     assert not {"RANK", "SLURM_PROCID"} & set(planned.environment)
+
+
+def test_a_virtual_environment_need_not_have_slurmddp(tmp_path):
+    python = tmp_path / "venv" / "bin" / "python"
+    assert plan(venv=str(tmp_path / "venv")).command[:3] == [sys.executable, "-P", "-m"]
+    python.parent.mkdir(parents=True)
+    python.touch()
+    for values in ({"venv": str(tmp_path / "venv")}, {"python": str(python)}):
+        words = plan(**values).command
+        assert words[:3] == [str(python), "-P", str(BOOTSTRAP)]
+        assert words[words.index("--no-python") + 1 :][:4] == [str(python), "-P", "-u", str(BOOTSTRAP)]
 
 
 @pytest.mark.parametrize("devices", ["0,0", "a", "0,", "-1", "0 1"])
