@@ -190,6 +190,38 @@ def test_the_ranks_python_need_not_have_slurmddp(cli, slurm_env, tmp_path, witho
     assert said("train") == {rank: [4, prefix, prefix, ["a b"]] for rank in range(4)}, job_output(tmp_path)
 
 
+def test_lines_before_and_after_the_ranks_run_once_on_each_node(cli, tmp_path):
+    """With what the set-up lines export; a failure after the ranks is told, and the lines behind it run."""
+    rank = """
+import os
+scratch = open("scratch-" + os.environ["SLURMD_NODENAME"]).read()
+print(scratch, os.environ["MINE"], file=open("rank-" + os.environ["RANK"], "w"))
+"""
+    (tmp_path / "train.py").write_text(rank)
+    before = 'echo "$MINE" >>"scratch-$SLURMD_NODENAME"'
+    after = ["ls gone", 'mv "scratch-$SLURMD_NODENAME" "$MINE-$SLURMD_NODENAME-$SLURMDDP_STATUS"']
+    words = ["--setup=MINE=mine", f"--before-ranks={before}", *(f"--after-ranks={line}" for line in after)]
+    cli("submit", "--wait", "--nodes=2", "--ntasks-per-node=2", *words, "train.py")
+    assert {path.name: path.read_text() for path in tmp_path.glob("mine-*")} == {
+        f"mine-n{n}-0": "mine\n" for n in (1, 2)
+    }
+    assert [path.read_text().split() for path in tmp_path.glob("rank-*")] == [["mine", "mine"]] * 4
+    for number in (1, 2):
+        assert f"slurmddp: --after-ranks ended with status 2 on n{number}: ls gone" in job_output(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [("exit 3", "status 3 on n1: exit 3"), ("ls gone; true", "status 2 on n1: ls gone")],
+)
+def test_a_line_before_the_ranks_that_fails_ends_the_job_with_its_reason(cli, tmp_path, line, told):
+    (tmp_path / "train.py").write_text("open('started', 'w')")
+    done = cli("submit", "--wait", ONE, "--nodelist=n1", f"--before-ranks={line}", "train.py", status=1)
+    assert f"--before-ranks ended with {told}" in done.stderr
+    assert "attempt 0.0, ended with status 77" in job_output(tmp_path) and "attempt 0.1" not in job_output(tmp_path)
+    assert not (tmp_path / "started").exists()
+
+
 CODE = """
 import json, os, sys, time
 import helper

@@ -150,7 +150,8 @@ def read_result(job: Job, attempt: str, launcher_status: int, *, own_launch: boo
     ranks: when it has failed, the record of rank 0 that the training is done does not count.
     """
     if failed := read_record(job.run.before_ranks_record(job.job_id, attempt), of_rank=False):
-        return Result(failed.status, failed.text)
+        is_final = DONE < failed.status < _BY_SIGNAL and failed.status != RETRYABLE
+        return Result(FAILED if is_final else failed.status, failed.text)
     records = read_records(job.run.attempt(job.job_id, attempt))
     record = decisive_record(records)
     is_refuted = own_launch and launcher_status != DONE and bool(record and record.status == DONE)

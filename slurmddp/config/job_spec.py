@@ -222,7 +222,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         Text, Option("Words before the Python of each rank, as in 'numactl --interleave=all'.", metavar="WORDS")
     ] = None
     before_ranks: Annotated[
-        Texts, Option("A shell line to run once on each node, before each start of the ranks.", metavar="LINE")
+        Texts,
+        Option(
+            "A shell line to run once on each node, before each start of the ranks; its failure ends the job.",
+            metavar="LINE",
+        ),
     ] = ()
     after_ranks: Annotated[
         Texts, Option("A shell line to run once on each node, after each end of the ranks.", metavar="LINE")

@@ -121,6 +121,14 @@ def test_a_containers_script_is_the_one_on_file_and_clean(runtime):
     check_shell(file)
 
 
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_lines_on_each_node_make_a_clean_script(tmp_path, launcher):
+    lines = {"before_ranks": ('mkdir -p "/tmp/$USER"',), "after_ranks": ('rm -r "/tmp/$USER"',)}
+    file = tmp_path / "job.sbatch"
+    file.write_text(render(job(nodes=2, launcher=launcher, command=("train.py",), **lines)))
+    check_shell(file)
+
+
 def check_shell(file: Path) -> None:
     subprocess.run(["bash", "-n", file], check=True)
     shellcheck = Path(sys.executable).parent / "shellcheck"
