@@ -285,6 +285,31 @@ def test_a_head_whose_name_is_unknown_to_the_others_is_reached_by_its_address(cl
     assert "unknown" in log.read_text()
 
 
+@pytest.fixture
+def other_names(slurm, tmp_path):
+    """Give each node a second name, n1i and n2i, as those of a second network, until the test has ended."""
+    for node in ("n1", "n2"):
+        hosts = slurm("srun", f"--nodelist={node}", "cat", "/etc/hosts").splitlines()
+        lines = [line + "".join(f" {name}i" for name in line.split() if name in ("n1", "n2")) for line in hosts]
+        (tmp_path / f"hosts-{node}").write_text("\n".join(lines) + "\n")
+        slurm("srun", f"--nodelist={node}", "mount", "--bind", f"{tmp_path}/hosts-{node}", "/etc/hosts")
+    yield
+    for node in ("n1", "n2"):
+        slurm("srun", f"--nodelist={node}", "umount", "/etc/hosts")
+
+
+@pytest.mark.usefixtures("other_names")
+@pytest.mark.parametrize("launcher", ["srun", "fork", "torchrun"])
+def test_the_head_has_its_other_name_everywhere(cli, tmp_path, launcher):
+    text = REPORT.replace('"TOKEN",', '"TOKEN", "MASTER_ADDR",')
+    (tmp_path / "train.py").write_text(text)
+    words = ["--nodes=2", ONE, "--nodelist=n[1-2]", f"--launcher={launcher}", "--head-address={host}i"]
+    cli("submit", *words, "--before-ranks=echo before: $MASTER_ADDR", "--wait", "train.py")
+    reports = said("train")
+    assert [(report["sum"], report["MASTER_ADDR"]) for report in reports.values()] == [(3, "n1i")] * 2
+    assert job_output(tmp_path).count("before: n1i") == 2
+
+
 LEAKING = {
     "SLURM_JOB_ID": "1", "SLURM_NTASKS": "7", "SLURM_CPU_BIND": "x", "SLURM_MEM_PER_CPU": "1", "RANK": "3",
     "SLURM_MEM_PER_NODE": "2", "SLURM_CPUS_PER_TASK": "9", "SLURM_TRES_PER_TASK": "cpu:9", "SBATCH_EXPORT": "NONE",

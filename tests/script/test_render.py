@@ -381,6 +381,11 @@ def test_what_to_type_names_each_node_and_nothing_of_a_users_escapes():
     assert subprocess.run(["bash", "-n"], input=text.encode(), check=True)
 
 
+def test_what_to_type_has_the_heads_other_name():
+    text = render(job(launcher="manual", nodes=2, nodelist="n[1-2]", head_address="{host}i"))
+    assert text.count("--master-addr=n1i ") == 2 and "master-addr=n1 " not in text
+
+
 def test_nodes_without_names_are_placeholders_that_are_explained():
     text = render(job(launcher="manual", nodes=2))
     assert "# NODE0 and so on are placeholders: replace them by the names of your nodes" in text
