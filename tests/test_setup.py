@@ -285,6 +285,25 @@ def test_a_head_whose_name_is_unknown_to_the_others_is_reached_by_its_address(cl
     assert "unknown" in log.read_text()
 
 
+WRAPPER = """#!/bin/sh
+[ "$1" = 'x y.%q{SLURM_PROCID}.$NO' ] || exit 9
+shift
+export WRAPPED=$((WRAPPED + 1))
+"$@"
+"""
+"""As a profiler: it starts the rank's Python as its child, which Slurm's signals reach, too."""
+
+
+@pytest.mark.parametrize("launcher", ["srun", "torchrun"])
+def test_the_words_of_wrap_stand_before_each_ranks_python_as_they_are(cli, tmp_path, launcher):
+    (tmp_path / "train.py").write_text(REPORT.replace('"TOKEN",', '"TOKEN", "WRAPPED",'))
+    (tmp_path / "wrapper").write_text(WRAPPER)
+    (tmp_path / "wrapper").chmod(0o700)
+    words = ["--nodes=2", "--ntasks-per-node=2", f"--launcher={launcher}"]
+    cli("submit", *words, "--wrap=./wrapper 'x y.%q{SLURM_PROCID}.$NO'", "--wait", "train.py")
+    assert [(report["sum"], report["WRAPPED"]) for report in said("train").values()] == [(10, "1")] * 4
+
+
 @pytest.fixture
 def other_names(slurm, tmp_path):
     """Give each node a second name, n1i and n2i, as those of a second network, until the test has ended."""

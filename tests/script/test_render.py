@@ -110,7 +110,8 @@ def test_torchrun_gets_the_words_of_a_setting_as_it_wants_them():
     spec = job(launcher="torchrun", command=("train.py", "{run}"))
     text = render(spec, array=Array(tasks(spec, [{"run": "$x"}])))
     assert (
-        "slurmddp_program=(train.py '$$x')" in text and '-m slurmddp.worker \\\n    "${slurmddp_program[@]}"\n' in text
+        r'slurmddp_program=(train.py "\$\$x")' in text
+        and '-m slurmddp.worker \\\n    "${slurmddp_program[@]}"\n' in text
     )
 
 
@@ -122,8 +123,10 @@ def test_a_containers_script_is_the_one_on_file_and_clean(runtime):
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_lines_on_each_node_make_a_clean_script(tmp_path, launcher):
+def test_lines_on_each_node_and_words_before_the_python_make_a_clean_script(tmp_path, launcher):
     lines = {"before_ranks": ('mkdir -p "/tmp/$USER"',), "after_ranks": ('rm -r "/tmp/$USER"',)}
+    if launcher != "fork":
+        lines["wrap"] = """nsys profile -o 'x y.%q{SLURM_PROCID}' sh -c 'echo "$RANK" `hostname`; exec "$@"' -"""
     file = tmp_path / "job.sbatch"
     file.write_text(render(job(nodes=2, launcher=launcher, command=("train.py",), **lines)))
     check_shell(file)
@@ -250,7 +253,7 @@ def test_set_up_lines_follow_the_order_in_which_they_were_given():
         ({"command": ("train.py", "runs/{SLURM_JOB_ID}/a b")}, """train.py runs/"${SLURM_JOB_ID:?}"'/a b'\n"""),
         (
             {"command": ("train.py", "{SLURM_JOB_ID}", "$SLURM_JOB_ID", "{x}")},
-            """ "${SLURM_JOB_ID:?}" '$SLURM_JOB_ID' '{x}'\n""",
+            """ "${SLURM_JOB_ID:?}" "\\$SLURM_JOB_ID" '{x}'\n""",
         ),
         ({"env": ("OUT=/s/{SLURM_JOB_NAME}",)}, """export OUT=/s/"${SLURM_JOB_NAME:?}"\n"""),
         ({"venv": "$TMP/${SLURM_TMPDIR}2/$e"}, """source "${TMP:?}"/"${SLURM_TMPDIR:?}"2/"${e:?}"/bin/activate\n"""),
