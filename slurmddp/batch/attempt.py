@@ -14,8 +14,10 @@ from slurmddp.exit_codes import DONE, FAILED, RETRYABLE
 from slurmddp.runs.checkpoints import newest_program_checkpoint
 from slurmddp.runs.exit_records import decisive_record, read_record, read_records
 from slurmddp.runs.layout import RunDir
+from slurmddp.runs.ownership import HERE
 from slurmddp.runs.submissions import submissions
 from slurmddp.slurm.hostlist import format_ranges
+from slurmddp.slurm.job_info import LOCAL
 from slurmddp.slurm.values import parse_number
 
 _RESET: Final = ("checkpoints", "model.pt", "rank-*.pt", "tensorboard", "tracker-id", "mlflow-run-id")
@@ -51,7 +53,9 @@ class Job(NamedTuple):
         hosts = tuple(environ.get(variables.HOSTS, "").split())
         per_node = _count(environ, "SLURM_NTASKS_PER_NODE") or 1
         return cls(
-            cluster=environ.get("SLURM_CLUSTER_NAME", "cluster"),
+            cluster=HERE
+            if environ[variables.JOB_ID].startswith(LOCAL)
+            else environ.get("SLURM_CLUSTER_NAME", "cluster"),
             job_id=environ[variables.JOB_ID],
             number=int(environ["SLURM_JOB_ID"]),
             restarts=_count(environ, "SLURM_RESTART_COUNT"),

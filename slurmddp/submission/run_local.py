@@ -63,7 +63,7 @@ def plan(spec: JobSpec, *, devices: str | None, environ: Mapping[str, str]) -> L
         if found := JOB_WORD.search(word):
             raise UsageError(f"{found[0]} has no value without Slurm; submit the job, or leave it out")
     run = RunDir.named(spec.runs_dir, spec.job_name)
-    job_id = f"{LOCAL}{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}"
+    job_id = new_job_id()
     ranks = 1 if spec.is_one_process else spec.ntasks_per_node or spec.gpus or len(chosen) or 1
     python = _python_of(spec)
     torchrun = [python, "-P", run_option(python), "slurmddp.runtime.launch.torchrun", "--standalone"]
@@ -82,6 +82,11 @@ def plan(spec: JobSpec, *, devices: str | None, environ: Mapping[str, str]) -> L
     return LocalRun(run, job_id, command, _environment(spec, run, job_id, chosen, environ))
 
 
+def new_job_id() -> str:
+    """Return the id of a run that is no job of Slurm's: it ends in the number of this process."""
+    return f"{LOCAL}{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}"
+
+
 def _python_of(spec: JobSpec) -> str:
     of_venv = Path(spec.venv or "", "bin", "python")
     return spec.python or (str(of_venv) if spec.venv and of_venv.exists() else sys.executable)
@@ -94,7 +99,7 @@ def perform(local: LocalRun, *, show: Callable[[bytes], None]) -> int:
     run.
     """
     local.run.create()
-    with _hold_ownership(local):  # first, so that a refused run leaves no folder
+    with hold_ownership(local):  # first, so that a refused run leaves no folder
         local.console_log.parent.mkdir(parents=True)
         local.run.checkpoints.mkdir(exist_ok=True)
         pipe, end = subprocess.PIPE, subprocess.STDOUT
@@ -128,7 +133,7 @@ def _keep(log: FileIO, lines: Iterable[bytes]) -> None:
 
 
 @contextmanager
-def _hold_ownership(local: LocalRun) -> Iterator[None]:
+def hold_ownership(local: LocalRun) -> Iterator[None]:
     """Own the run while it runs. Raises UsageError when another attempt owns it that may still run."""
 
     def describe_holder(line: str) -> str:

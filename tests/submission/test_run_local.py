@@ -115,18 +115,18 @@ def test_a_run_has_one_owner(tmp_path):
     mine = run_local.LocalRun(run, f"local-x-{os.getpid()}", [], {})
     here = str(Claim(HERE, mine.job_id, run_local.ATTEMPT))
     with (
-        run_local._hold_ownership(mine),
+        run_local.hold_ownership(mine),
         pytest.raises(UsageError, match="belongs to 'local:"),
-        run_local._hold_ownership(mine),
+        run_local.hold_ownership(mine),
     ):
         pass
     assert not run.owner.exists()
     for line in (here.replace(str(os.getpid()), "4194305"), ""):
         run.owner.write_text(line)
-        with run_local._hold_ownership(mine):
+        with run_local.hold_ownership(mine):
             assert run.owner.read_text() == f"{here}\n"
     run.owner.write_text("cluster 17 0.0")
-    with pytest.raises(UsageError, match="belongs to 'cluster 17 0.0'"), run_local._hold_ownership(mine):
+    with pytest.raises(UsageError, match="belongs to 'cluster 17 0.0'"), run_local.hold_ownership(mine):
         pass
 
 
@@ -135,7 +135,7 @@ def test_a_run_that_is_refused_leaves_no_trace_in_the_one_that_goes_on(tmp_path)
     run.create()
     first = run_local.LocalRun(run, f"local-1-{os.getpid()}", [], {})
     second = run_local.LocalRun(run, f"local-2-{os.getpid()}", [], {})
-    with run_local._hold_ownership(first), pytest.raises(UsageError, match="belongs to 'local:"):
+    with run_local.hold_ownership(first), pytest.raises(UsageError, match="belongs to 'local:"):
         run_local.perform(second, show=lambda _: None)
     assert list(run.logs.iterdir()) == []
 
