@@ -27,6 +27,8 @@ from slurmddp.submission.run_local import LocalRun, hold_ownership, new_job_id
 
 _INTERACTIVE_STEP: Final = "4294967290"
 """SLURM_STEP_ID in the shell that salloc starts on a node (LaunchParameters=use_interactive_step)."""
+_ASK_S: Final = 1.0
+"""Until a step that was about to start is looked for again."""
 _END_LIMIT_S: Final = 30.0
 """For the ranks to save and end after Ctrl-C."""
 
@@ -71,13 +73,18 @@ def step_environment(spec: JobSpec, environ: Mapping[str, str], name: str) -> di
     return submission_environment(environ) | own | ({"SLURM_CPUS_PER_TASK": f"{cpus}"} if cpus else {})
 
 
-def cancel_steps(job: str, name: str, environ: Mapping[str, str]) -> None:
-    """Cancel the steps of this name: srun does not end with the script that started it."""
+def cancel_steps(job: str, name: str, environ: Mapping[str, str], *, by: str = "") -> bool:
+    """Kill the steps of this name, or send them a signal; return whether there was one.
+
+    srun does not end with the script that started it.
+    """
     with suppress(ClusterError):
         steps = client.query(commands.list_queue("--steps", f"--jobs={job}", columns="%i %j"), environ)
         named = (line.split(maxsplit=1) for line in steps.splitlines())
         if own := [number for number, *names in named if names == [name]]:
-            client.order(commands.cancel(*own), environ)
+            client.order(commands.cancel(*own, signal=by), environ)
+            return True
+    return False
 
 
 def plan(spec: JobSpec, environ: Mapping[str, str]) -> LocalRun:
@@ -104,15 +111,25 @@ def perform(local: LocalRun, spec: JobSpec, *, show: Callable[[bytes], None]) ->
                     _show(output.new_lines(), show)
                     time.sleep(READ_PAUSE_S)
             except BaseException:
-                cancel_steps(local.environment["SLURM_JOB_ID"], local.job_id, local.environment)
-                deadline = time.monotonic() + (_END_LIMIT_S if local.run.attempts(local.job_id) else 0)
-                while script.poll() is None and time.monotonic() < deadline:
-                    time.sleep(READ_PAUSE_S)
-                with suppress(ProcessLookupError):
-                    os.killpg(script.pid, signal.SIGTERM)
+                _stop(lambda: script.poll() is None, script.pid, local)
                 raise
         _show(output.remaining_lines(), show)
     return script.returncode
+
+
+def _stop(is_running: Callable[[], bool], pid: int, local: LocalRun) -> None:
+    """End the ranks by a stop signal, upon which they save; kill them after half a minute, or upon another Ctrl-C."""
+    job, environ = local.environment["SLURM_JOB_ID"], local.environment
+    deadline = time.monotonic() + (_END_LIMIT_S if local.run.attempts(local.job_id) else 0)
+    is_told = False
+    try:
+        while is_running() and time.monotonic() < deadline:
+            is_told = is_told or cancel_steps(job, local.job_id, environ, by="TERM")
+            time.sleep(READ_PAUSE_S if is_told else _ASK_S)
+    finally:
+        if is_running():
+            cancel_steps(job, local.job_id, environ)
+            os.killpg(pid, signal.SIGTERM)
 
 
 def _show(lines: Iterable[Line], show: Callable[[bytes], None]) -> None:

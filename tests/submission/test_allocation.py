@@ -116,3 +116,5 @@ def test_ctrl_c_ends_the_ranks_and_leaves_the_allocation(allocation, slurm, tmp_
     until(lambda: not steps(), otherwise=steps, pause_s=ASK_SLURM_S)
     assert "JobState=RUNNING" in slurm("scontrol", "show", "job", allocation["SLURM_JOB_ID"])
     assert not (tmp_path / "jobs/train/owner").exists(), job_output(tmp_path)
+    (record,) = tmp_path.glob("jobs/train/logs/*/0.0/0.end")
+    assert record.read_text().startswith("75 "), "the ranks hear it as a stop signal"
