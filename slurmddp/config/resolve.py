@@ -109,7 +109,9 @@ def resolve(
         needs = "msgspec" if program.worker.is_own_task else ""
         prefers = "" if needs or program.command.kind in ("script", "module") else "slurmddp"
         if found := python_env.find_python(environ, Path.cwd(), needs=needs, prefers=prefers):
-            values |= _use_own(found, values)
+            is_first = found.raw and values.keys() & {"module", "setup", "setup_file"}  # they may put another before it
+            folder = Given(str(Path(str(found.raw)).parent.parent), found.origin)
+            values |= {"venv": folder} if is_first else {"python": found}
     if job_file:
         name = Given(as_name(job_file.stem), DERIVED_NAMES[0])
     elif program.command.kind != "worker":
@@ -125,13 +127,6 @@ def resolve(
     if not may_have_recipe or not (recipe := recipes.find_recipe(program.command)):
         return resolved
     return resolved.replace(f"{RECIPE}{recipe.name}", resume_args=recipe.resume_args, checkpoints=recipe.checkpoints)
-
-
-def _use_own(found: Given, values: Mapping[str, Given]) -> dict[str, Given]:
-    """Return the option by which the ranks get the user's own Python: set-up lines come after it, and may change it."""
-    if found.raw is None or not values.keys() & {"module", "setup", "setup_file"}:
-        return {"python": found}
-    return {"venv": Given(str(Path(found.raw).parent.parent), found.origin)}
 
 
 def _order_setup(layers: Sequence[Layer], values: Mapping[str, Given], typed: Sequence[str]) -> tuple[str, ...]:

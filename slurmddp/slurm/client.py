@@ -97,10 +97,7 @@ def find_program(program: str, environ: Mapping[str, str]) -> None:
 def started(
     command: Sequence[str], environ: Mapping[str, str], *, own_session: bool = False
 ) -> Iterator["Popen[bytes]"]:
-    """Start a program, which has ended or is killed at the end; in a session of its own, Ctrl-C does not reach it.
-
-    Raises ClusterError when it cannot be started.
-    """
+    """Start a program, which has ended or is killed at the end. Raises ClusterError when it cannot be started."""
     find_program(command[0], environ)
     import subprocess  # noqa: PLC0415 - it takes 5 ms to load, and where no Slurm is, nothing is started
 

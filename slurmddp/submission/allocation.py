@@ -6,7 +6,7 @@ Nothing is submitted, and the allocation stays. Starts one process and waits for
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -16,7 +16,6 @@ from slurmddp import variables
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import ClusterError
 from slurmddp.monitoring.follow import READ_PAUSE_S, Output
-from slurmddp.monitoring.logs.merge import Line
 from slurmddp.runs.files import write_whole
 from slurmddp.runs.layout import RunDir
 from slurmddp.script.render import render
@@ -74,10 +73,7 @@ def step_environment(spec: JobSpec, environ: Mapping[str, str], name: str) -> di
 
 
 def cancel_steps(job: str, name: str, environ: Mapping[str, str], *, by: str = "") -> bool:
-    """Kill the steps of this name, or send them a signal; return whether there was one.
-
-    srun does not end with the script that started it.
-    """
+    """Kill the steps of this name, which outlive their script, or send them a signal; return whether there was one."""
     with suppress(ClusterError):
         steps = client.query(commands.list_queue("--steps", f"--jobs={job}", columns="%i %j"), environ)
         named = (line.split(maxsplit=1) for line in steps.splitlines())
@@ -108,12 +104,14 @@ def perform(local: LocalRun, spec: JobSpec, *, show: Callable[[bytes], None]) ->
         with client.started(local.command, local.environment, own_session=True) as script:
             try:
                 while script.poll() is None:
-                    _show(output.new_lines(), show)
+                    for line in output.new_lines():
+                        show(line.text)
                     time.sleep(READ_PAUSE_S)
             except BaseException:
                 _stop(lambda: script.poll() is None, script.pid, local)
                 raise
-        _show(output.remaining_lines(), show)
+        for line in output.remaining_lines():
+            show(line.text)
     return script.returncode
 
 
@@ -130,8 +128,3 @@ def _stop(is_running: Callable[[], bool], pid: int, local: LocalRun) -> None:
         if is_running():
             cancel_steps(job, local.job_id, environ)
             os.killpg(pid, signal.SIGTERM)
-
-
-def _show(lines: Iterable[Line], show: Callable[[bytes], None]) -> None:
-    for line in lines:
-        show(line.text)
