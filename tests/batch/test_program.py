@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmddp import supervisor_options, variables
+from slurmddp.attach import BOOTSTRAP
 from slurmddp.batch import __main__ as program
 from slurmddp.runs.files import read_records
 from slurmddp.runs.layout import RunDir
@@ -167,7 +168,7 @@ def test_a_wrong_option_is_refused_in_a_line(word, capsys):
 def test_what_was_said_to_another_attempt_does_not_reach_this_one():
     """As where sbatch is typed in a job."""
     said = {variables.STATUS: "0", variables.STOP_AT: "1000", variables.RENDEZVOUS_FILE: "file:///x", "A": "1"}
-    assert program.build_rank_environment(said) == {"A": "1"}
+    assert program.build_rank_environment(said) == {"A": "1", variables.BOOTSTRAP: str(BOOTSTRAP)}
 
 
 def test_a_reason_of_any_characters_is_said_in_any_locale(batch, monkeypatch):
