@@ -179,12 +179,47 @@ if __name__ == "__main__":
 def test_the_ranks_python_need_not_have_slurmddp(cli, slurm_env, tmp_path, without_slurmddp, launcher):
     """Its package comes from where `slurmddp` is installed; so does the supervisor."""
     (tmp_path / "train.py").write_text(FOREIGN)
-    given = {"srun": [f"--venv={without_slurmddp}"], "fork": [f"--python={without_slurmddp}/bin/python"]}
+    given = {
+        "srun": [f"--setup=export SLURM_TMPDIR={tmp_path}", "--venv=$SLURM_TMPDIR/plain"],
+        "fork": [f"--setup=export PATH={without_slurmddp}/bin:$PATH"],
+    }
     active = {"VIRTUAL_ENV": str(without_slurmddp), "PATH": f"{without_slurmddp}/bin:{slurm_env['PATH']}"}
     words = ["submit", "--wait", "--nodes=2", "--ntasks-per-node=2", f"--launcher={launcher}"]
     cli(*words, *given.get(launcher, []), "train.py", "a b", environ={} if launcher in given else active)
     prefix = str(without_slurmddp)
     assert said("train") == {rank: [4, prefix, prefix, ["a b"]] for rank in range(4)}, job_output(tmp_path)
+
+
+def test_lines_before_and_after_the_ranks_run_once_on_each_node(cli, tmp_path):
+    """With what the set-up lines export; a failure after the ranks is told, and the lines behind it run."""
+    rank = """
+import os
+scratch = open("scratch-" + os.environ["SLURMD_NODENAME"]).read()
+print(scratch, os.environ["MINE"], file=open("rank-" + os.environ["RANK"], "w"))
+"""
+    (tmp_path / "train.py").write_text(rank)
+    before = 'echo "$MINE" >>"scratch-$SLURMD_NODENAME"'
+    after = ["ls gone", 'mv "scratch-$SLURMD_NODENAME" "$MINE-$SLURMD_NODENAME-$SLURMDDP_STATUS"']
+    words = ["--setup=MINE=mine", f"--before-ranks={before}", *(f"--after-ranks={line}" for line in after)]
+    cli("submit", "--wait", "--nodes=2", "--ntasks-per-node=2", *words, "train.py")
+    assert {path.name: path.read_text() for path in tmp_path.glob("mine-*")} == {
+        f"mine-n{n}-0": "mine\n" for n in (1, 2)
+    }
+    assert [path.read_text().split() for path in tmp_path.glob("rank-*")] == [["mine", "mine"]] * 4
+    for number in (1, 2):
+        assert f"slurmddp: --after-ranks ended with status 2 on n{number}: ls gone" in job_output(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [("exit 3", "status 3 on n1: exit 3"), ("ls gone; true", "status 2 on n1: ls gone")],
+)
+def test_a_line_before_the_ranks_that_fails_ends_the_job_with_its_reason(cli, tmp_path, line, told):
+    (tmp_path / "train.py").write_text("open('started', 'w')")
+    done = cli("submit", "--wait", ONE, "--nodelist=n1", f"--before-ranks={line}", "train.py", status=1)
+    assert f"--before-ranks ended with {told}" in done.stderr
+    assert "attempt 0.0, ended with status 77" in job_output(tmp_path) and "attempt 0.1" not in job_output(tmp_path)
+    assert not (tmp_path / "started").exists()
 
 
 CODE = """
@@ -248,6 +283,50 @@ def test_a_head_whose_name_is_unknown_to_the_others_is_reached_by_its_address(cl
     assert {rank: report["sum"] for rank, report in said("train").items()} == {0: 3, 1: 3}
     (log,) = Path("jobs/train").glob("logs/*/0.0/1.out")
     assert "unknown" in log.read_text()
+
+
+WRAPPER = """#!/bin/sh
+[ "$1" = 'x y.%q{SLURM_PROCID}.$NO' ] || exit 9
+shift
+export WRAPPED=$((WRAPPED + 1))
+"$@"
+"""
+"""As a profiler: it starts the rank's Python as its child, which Slurm's signals reach, too."""
+
+
+@pytest.mark.parametrize("launcher", ["srun", "torchrun"])
+def test_the_words_of_wrap_stand_before_each_ranks_python_as_they_are(cli, tmp_path, launcher):
+    (tmp_path / "train.py").write_text(REPORT.replace('"TOKEN",', '"TOKEN", "WRAPPED",'))
+    (tmp_path / "wrapper").write_text(WRAPPER)
+    (tmp_path / "wrapper").chmod(0o700)
+    words = ["--nodes=2", "--ntasks-per-node=2", f"--launcher={launcher}"]
+    cli("submit", *words, "--wrap=./wrapper 'x y.%q{SLURM_PROCID}.$NO'", "--wait", "train.py")
+    assert [(report["sum"], report["WRAPPED"]) for report in said("train").values()] == [(10, "1")] * 4
+
+
+@pytest.fixture
+def other_names(slurm, tmp_path):
+    """Give each node a second name, n1i and n2i, as those of a second network, until the test has ended."""
+    for node in ("n1", "n2"):
+        hosts = slurm("srun", f"--nodelist={node}", "cat", "/etc/hosts").splitlines()
+        lines = [line + "".join(f" {name}i" for name in line.split() if name in ("n1", "n2")) for line in hosts]
+        (tmp_path / f"hosts-{node}").write_text("\n".join(lines) + "\n")
+        slurm("srun", f"--nodelist={node}", "mount", "--bind", f"{tmp_path}/hosts-{node}", "/etc/hosts")
+    yield
+    for node in ("n1", "n2"):
+        slurm("srun", f"--nodelist={node}", "umount", "/etc/hosts")
+
+
+@pytest.mark.usefixtures("other_names")
+@pytest.mark.parametrize("launcher", ["srun", "fork", "torchrun"])
+def test_the_head_has_its_other_name_everywhere(cli, tmp_path, launcher):
+    text = REPORT.replace('"TOKEN",', '"TOKEN", "MASTER_ADDR",')
+    (tmp_path / "train.py").write_text(text)
+    words = ["--nodes=2", ONE, "--nodelist=n[1-2]", f"--launcher={launcher}", "--head-address={host}i"]
+    cli("submit", *words, "--before-ranks=echo before: $MASTER_ADDR", "--wait", "train.py")
+    reports = said("train")
+    assert [(report["sum"], report["MASTER_ADDR"]) for report in reports.values()] == [(3, "n1i")] * 2
+    assert job_output(tmp_path).count("before: n1i") == 2
 
 
 LEAKING = {

@@ -14,8 +14,10 @@ from slurmddp.exit_codes import DONE, FAILED, RETRYABLE
 from slurmddp.runs.checkpoints import newest_program_checkpoint
 from slurmddp.runs.exit_records import decisive_record, read_record, read_records
 from slurmddp.runs.layout import RunDir
+from slurmddp.runs.ownership import HERE
 from slurmddp.runs.submissions import submissions
 from slurmddp.slurm.hostlist import format_ranges
+from slurmddp.slurm.job_info import LOCAL
 from slurmddp.slurm.values import parse_number
 
 _RESET: Final = ("checkpoints", "model.pt", "rank-*.pt", "tensorboard", "tracker-id", "mlflow-run-id")
@@ -51,7 +53,9 @@ class Job(NamedTuple):
         hosts = tuple(environ.get(variables.HOSTS, "").split())
         per_node = _count(environ, "SLURM_NTASKS_PER_NODE") or 1
         return cls(
-            cluster=environ.get("SLURM_CLUSTER_NAME", "cluster"),
+            cluster=HERE
+            if environ[variables.JOB_ID].startswith(LOCAL)
+            else environ.get("SLURM_CLUSTER_NAME", "cluster"),
             job_id=environ[variables.JOB_ID],
             number=int(environ["SLURM_JOB_ID"]),
             restarts=_count(environ, "SLURM_RESTART_COUNT"),
@@ -150,7 +154,8 @@ def read_result(job: Job, attempt: str, launcher_status: int, *, own_launch: boo
     ranks: when it has failed, the record of rank 0 that the training is done does not count.
     """
     if failed := read_record(job.run.before_ranks_record(job.job_id, attempt), of_rank=False):
-        return Result(failed.status, failed.text)
+        is_final = DONE < failed.status < _BY_SIGNAL and failed.status != RETRYABLE
+        return Result(FAILED if is_final else failed.status, failed.text)
     records = read_records(job.run.attempt(job.job_id, attempt))
     record = decisive_record(records)
     is_refuted = own_launch and launcher_status != DONE and bool(record and record.status == DONE)

@@ -1,4 +1,4 @@
-"""`slurmddp run`: run a job on this machine, without Slurm."""
+"""`slurmddp run`: run a job on this machine, without Slurm, or on the nodes of an allocation."""
 
 import json
 import os
@@ -21,9 +21,9 @@ from slurmddp.monitoring.status.job_status import read_progress
 from slurmddp.runs.facts import read_job
 from slurmddp.runs.layout import RunDir
 from slurmddp.script.build import check_program, check_pythons, check_variables
-from slurmddp.submission import run_local
+from slurmddp.submission import allocation, run_local
 from slurmddp.submission.prepare_data import prepare
-from slurmddp.text import quote_value
+from slurmddp.text import count, quote_value
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -38,10 +38,11 @@ _LOCAL_OPTIONS: Final = (
 @click.option("--devices", metavar="N,N...", help="GPUs to use, as in 0,2 [default: as many as there are ranks].")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; the output goes to stderr.")
 def run(job_file: Path | None, words: tuple[str, ...], *, devices: str | None, as_json: bool, **parameters: Any) -> int:
-    """Run the same job on this machine, without Slurm (torchrun underneath).
+    """Run the same job on this machine, without Slurm (torchrun underneath), or on the nodes of your allocation.
 
-    The output of rank 0 is printed here; each rank also has a file in the run's folder. Options for nodes, queues and
-    set-up in a job file are ignored.
+    In a shell of `salloc`, the job's script starts its ranks once on all nodes of the allocation; --devices keeps them
+    here. The output of rank 0 is printed; each rank also has a file in the run's folder. On this machine, options for
+    nodes, queues and set-up in a job file are ignored, except the Python of `venv`.
     """
     resolved = with_ranks(resolve_job(job_file, words, parameters))
     spec = resolved.spec
@@ -51,17 +52,26 @@ def run(job_file: Path | None, words: tuple[str, ...], *, devices: str | None, a
             f"{quote_value(spec.script.path)} is a batch script, which starts its ranks by itself; `slurmddp submit` "
             f"queues it, and inside an allocation type: {typed}"
         )
+    perform: Callable[..., int] = run_local.perform
+    in_allocation = not devices and allocation.is_inside(os.environ)
+    if in_allocation:
+        spec = allocation.fit(spec, os.environ)
     print_reading(resolved, f"--ntasks-per-node {spec.tasks_per_node}")
     check_program(spec)
     check_pythons(spec, "check the path")
     check_variables(spec, os.environ)
     prepare(spec)
-    plan = run_local.plan(spec, devices=devices, environ=os.environ)
-    if spec.nodes > 1:
+    if in_allocation:
+        plan, perform = allocation.plan(spec, os.environ), partial(allocation.perform, spec=spec)
+        ranks = f"{count(spec.nodes, 'node')} x {count(spec.tasks_per_node, 'rank')}"
+        print_message(f"on all nodes of allocation {os.environ['SLURM_JOB_ID']}: {ranks}")
+    else:
+        plan = run_local.plan(spec, devices=devices, environ=os.environ)
+    if spec.nodes > 1 and not in_allocation:
         print_message(f"the job has {spec.nodes} nodes; only the ranks of one node run here")
     try:
         with show_progress(plan.run, plan.job_id, sys.stderr if as_json else sys.stdout, errors=sys.stderr) as show:
-            status = run_local.perform(plan, show=show)
+            status = perform(plan, show=show)
     except KeyboardInterrupt:
         print_message(f"interrupted; the output is in {plan.console_log.parent}")
         raise
@@ -70,9 +80,9 @@ def run(job_file: Path | None, words: tuple[str, ...], *, devices: str | None, a
         click.echo(json.dumps({"run": str(plan.run.path), "job": plan.job_id, "status": status}))
     if status == 0:
         return 0
+    log = plan.run.batch_log(plan.job_id) if in_allocation else plan.console_log
     print_message(
-        run_local.failure_reason(plan)
-        or f"the run ended with status {status}, and no rank left a reason; see {plan.console_log}"
+        run_local.failure_reason(plan) or f"the run ended with status {status}, and no rank left a reason; see {log}"
     )
     return 1
 

@@ -95,6 +95,8 @@ CHECKPOINT_WORD: Final = "{checkpoint}"
 
 JOB_WORD: Final = re.compile(r"\{SLURM_[A-Z0-9_]+\}")
 """Stands in COMMAND, --env and --venv for the value that this variable has in the job."""
+VENV_VARIABLE: Final = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
+"""The same in --venv, where it may be any variable."""
 _LITERAL: Final = re.compile(r"\$\{?(SLURM_[A-Z0-9_]+)\}?")
 
 NODE_TMPDIR: Final = "TMPDIR"
@@ -153,7 +155,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     sbatch: Annotated[Texts, Option("Another option of sbatch, by its long name.", metavar="KEY[=VALUE]")] = ()
     module: Annotated[Texts, Option("Environment module to load.", group="Environment of the ranks")] = ()
     conda: Annotated[Text, Option("Conda environment to activate.", metavar="ENV")] = None
-    venv: Annotated[Text, Option("Virtual environment to activate.", metavar="DIR")] = None
+    venv: Annotated[
+        Text, Option("Virtual environment to activate; $NAME in it is a variable of the job.", metavar="DIR")
+    ] = None
     setup: Annotated[Texts, Option("A shell line to run before the ranks start.", metavar="LINE")] = ()
     setup_file: Annotated[Text, Option("Shell lines to run before the ranks start, from a file.", metavar="FILE")] = (
         None
@@ -168,7 +172,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     python: Annotated[
         Text,
         Option(
-            "Python of the ranks [default: the one that runs slurmddp, or that of --conda or --venv].", metavar="EXE"
+            "Python of the ranks [default: the one that is found after the set-up lines, your own before them].",
+            metavar="EXE",
         ),
     ] = None
     supervisor_python: Annotated[
@@ -217,7 +222,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         Text, Option("Words before the Python of each rank, as in 'numactl --interleave=all'.", metavar="WORDS")
     ] = None
     before_ranks: Annotated[
-        Texts, Option("A shell line to run once on each node, before each start of the ranks.", metavar="LINE")
+        Texts,
+        Option(
+            "A shell line to run once on each node, before each start of the ranks; its failure ends the job.",
+            metavar="LINE",
+        ),
     ] = ()
     after_ranks: Annotated[
         Texts, Option("A shell line to run once on each node, after each end of the ranks.", metavar="LINE")
@@ -425,8 +434,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def literal_variables(self) -> tuple[str, ...]:
-        """The names of Slurm's variables that COMMAND, --env and --venv have as `$SLURM_NAME`, which stays as it is."""
-        return tuple(dict.fromkeys(_LITERAL.findall("\n".join((*self.command, *self.env, self.venv or "")))))
+        """The names of Slurm's variables that COMMAND and --env have as `$SLURM_NAME`, which stays as it is."""
+        return tuple(dict.fromkeys(_LITERAL.findall("\n".join((*self.command, *self.env)))))
 
     @property
     def parsed_command(self) -> Command:
@@ -480,6 +489,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         left = {name: [value] if isinstance(value, str) else [*value] for name, value in given.items()}
         order = (*self.setup_order, *(name for name in SETUP for _ in left[name]))
         return tuple((name, left[name].pop(0)) for name in order if left[name])
+
+    @property
+    def is_venv_known(self) -> bool:
+        """Whether there is a virtual environment whose path does not depend on variables of the job."""
+        return bool(self.venv) and not JOB_WORD.search(self.venv or "") and not VENV_VARIABLE.search(self.venv or "")
 
     @property
     def has_setup(self) -> bool:

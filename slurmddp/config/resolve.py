@@ -109,7 +109,9 @@ def resolve(
         needs = "msgspec" if program.worker.is_own_task else ""
         prefers = "" if needs or program.command.kind in ("script", "module") else "slurmddp"
         if found := python_env.find_python(environ, Path.cwd(), needs=needs, prefers=prefers):
-            values["python"] = found
+            is_first = found.raw and values.keys() & {"module", "setup", "setup_file"}  # they may put another before it
+            folder = Given(str(Path(str(found.raw)).parent.parent), found.origin)
+            values |= {"venv": folder} if is_first else {"python": found}
     if job_file:
         name = Given(as_name(job_file.stem), DERIVED_NAMES[0])
     elif program.command.kind != "worker":
@@ -118,7 +120,8 @@ def resolve(
         name = Given(as_name(program.worker.task.rpartition(":")[2]), DERIVED_NAMES[2])
     values = {"job_name": name} | values
 
-    spec = _build_spec(values, program, _order_setup(layers, values, options.get("setup_order", ())))
+    order = _order_setup(layers, values, options.get("setup_order", ()))
+    spec = _build_spec(values, program, order if "venv" in order or "venv" not in values else ("venv", *order))
     resolved = Resolved(spec, _origins(JOB_FIELDS, values), program.origins, files, program.command.launch)
     may_have_recipe = spec.recipe and spec.launcher != "manual" and not spec.resume_args and not spec.checkpoints
     if not may_have_recipe or not (recipe := recipes.find_recipe(program.command)):
@@ -362,7 +365,7 @@ def build_record(resolved: Resolved, *, directory: str, version: str) -> dict[st
     else:
         asked = {key: getattr(spec.worker, field.name) for key, field in WORKER_FIELDS.items()}
         table["worker"] = {key: value for key, value in asked.items() if value is not None}
-    if not table.keys() & {"python", *_ENVIRONMENTS}:
+    if not table.keys() & {"python", *_ENVIRONMENTS} and not spec.has_setup:
         table["python"] = sys.executable
     python = {"python": table["python"]} if os.access(table.get("python", ""), os.X_OK) else {}
     origins = {key: resolved.origins[field.name] for key, field in JOB_FIELDS.items()}

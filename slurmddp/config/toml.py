@@ -10,7 +10,7 @@ import msgspec
 
 from slurmddp.config.command import parse
 from slurmddp.config.container import is_path
-from slurmddp.config.job_spec import ALIASES, JOB_FIELDS
+from slurmddp.config.job_spec import ALIASES, JOB_FIELDS, JOB_WORD, VENV_VARIABLE
 from slurmddp.config.option_types import Field, Given, unknown
 from slurmddp.config.worker_options import DATA_NAMES, WORKER_FIELDS
 from slurmddp.errors import UsageError
@@ -255,6 +255,8 @@ def _relocate_path(table: dict[str, Any], key: str, base: Path, *, always: bool 
     """Make one path relative to the working directory; unless `always`, a value without a slash is a name."""
     value = table.get(key)
     if not isinstance(value, str) or not value or not (always or "/" in value):
+        return table
+    if key == "venv" and (JOB_WORD.match(value) or VENV_VARIABLE.match(value)):
         return table
     return table | {key: _from_working_directory(base, value)}
 

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import msgspec
 
-from slurmddp import variables
 from slurmddp.cluster.request import fill_from_cluster
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.resolve import Resolved
@@ -27,10 +26,8 @@ from slurmddp.monitoring import follow
 from slurmddp.runs.facts import read_job
 from slurmddp.runs.findings import Finding
 from slurmddp.runs.layout import RunDir
-from slurmddp.script.render import render
 from slurmddp.slurm import client, commands, queries
-from slurmddp.slurm.environment import submission_environment
-from slurmddp.slurm.hostlist import expand
+from slurmddp.submission import allocation
 from slurmddp.submission import submit as submitting
 from slurmddp.submission.submit_once import Notice
 from slurmddp.text import count
@@ -99,17 +96,13 @@ def check_by_step(resolved: Resolved, environ: Mapping[str, str], notice: Notice
         spec = build_check_spec(resolved.spec, folder)
         run, job = RunDir.named(spec.runs_dir, spec.job_name), environ["SLURM_JOB_ID"]
         run.create()
-        run.job_script.write_bytes(step_script(spec))
+        run.job_script.write_bytes(allocation.step_script(spec))
         notice(f"a step of job {job} checks its nodes; set-up lines run on this node, {platform.node()}")
-        step = {**submission_environment(environ), **step_variables(spec, environ), variables.STEP_NAME: folder.name}
+        step = allocation.step_environment(spec, environ, folder.name)
         try:
             client.run_step(["bash", str(run.job_script)], step, timeout_s=_STEP_LIMIT_S)
-        except BaseException:  # srun does not end with the script that started it
-            with suppress(ClusterError):
-                steps = client.query(commands.list_queue("--steps", f"--jobs={job}", columns="%i %j"), environ)
-                named = (line.split() for line in steps.splitlines())
-                if own := [number for number, *words in named if words == [folder.name]]:  # and no step of others
-                    client.order(commands.cancel(*own), environ)
+        except BaseException:
+            allocation.cancel_steps(job, folder.name, environ)
             raise
         return list(read_findings(run, job))
 
@@ -137,25 +130,6 @@ def build_check_spec(spec: JobSpec, folder: Path) -> JobSpec:
         before_ranks=(),
         after_ranks=(),
     )
-
-
-def step_script(spec: JobSpec) -> bytes:
-    """Return the batch script of a job for one attempt, which does not end or requeue the allocation."""
-    launcher = "srun" if spec.launcher == "manual" else spec.launcher
-    return render(msgspec.structs.replace(spec, launcher=launcher), single_attempt=True).encode()
-
-
-def step_variables(spec: JobSpec, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables with which a batch script starts the job's ranks on each node of the current allocation."""
-    nodes, cpus = len(expand(environ["SLURM_JOB_NODELIST"])), spec.cpus_per_task or environ.get("SLURM_CPUS_PER_TASK")
-    return {
-        "SLURM_JOB_ID": environ["SLURM_JOB_ID"],
-        "SLURM_JOB_NODELIST": environ["SLURM_JOB_NODELIST"],
-        "SLURM_NNODES": f"{nodes}",
-        "SLURM_NTASKS": f"{nodes * spec.tasks_per_node}",
-        "SLURM_NTASKS_PER_NODE": f"{spec.tasks_per_node}",
-        "SLURM_OVERLAP": "1",
-    } | ({"SLURM_CPUS_PER_TASK": f"{cpus}"} if cpus else {})
 
 
 def read_findings(run: RunDir, job_id: str) -> Iterator[Finding]:

@@ -48,12 +48,13 @@ def _check_supervisor(python: str, spec: JobSpec, environ: Mapping[str, str]) ->
         missing = "slurmddp" if tuple(found["version"]) >= OLDEST else "version 3.9 or newer"
         yield _error(f"the supervisor's Python {python} has no {missing}", "choose another one: --supervisor-python")
     else:
-        yield from _check_slurmddp(python, found)
-        yield Finding(
-            check="python",
-            level="ok",
-            what=f"the supervisor's {python} has slurmddp {found['slurmddp'] or __version__}",
-        )
+        if found["slurmddp"] not in (None, __version__):
+            what = f"{python} has slurmddp {found['slurmddp']}, and you use {__version__}"
+            why = "the batch script and the supervisor may not understand each other"
+            advice = f"{python} -m pip install slurmddp=={__version__}"
+            yield Finding(check="python", level="warning", what=what, why=why, advice=advice)
+        version = found["slurmddp"] or __version__
+        yield Finding(check="python", level="ok", what=f"the supervisor's {python} has slurmddp {version}")
 
 
 def find_python(spec: JobSpec) -> str | None:
@@ -62,7 +63,7 @@ def find_python(spec: JobSpec) -> str | None:
         return None
     if spec.python and "/" in spec.python:
         return spec.python
-    if spec.has_setup:
+    if spec.has_setup or (spec.venv and not spec.is_venv_known):
         return None
     return f"{spec.venv.rstrip('/')}/bin/python" if spec.venv else spec.python or sys.executable
 
@@ -112,14 +113,6 @@ def check_packages(python: str, found: Found, spec: JobSpec) -> Iterator[Finding
             yield _error(what, "check its name")
     yield from _check_torch(found, spec)
     yield Finding(check="python", level="ok", what=f"{python} is Python {version} with torch {found['torch']}")
-
-
-def _check_slurmddp(python: str, found: Found) -> Iterator[Finding]:
-    if found["slurmddp"] not in (None, __version__):
-        what = f"{python} has slurmddp {found['slurmddp']}, and you use {__version__}"
-        why = "the batch script and the ranks may not understand each other"
-        advice = f"{python} -m pip install slurmddp=={__version__}"
-        yield Finding(check="python", level="warning", what=what, why=why, advice=advice)
 
 
 def _check_torch(found: Found, spec: JobSpec) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import shutil
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,12 +15,11 @@ from slurmddp.config.batch_script import BatchScript
 from slurmddp.config.container import is_path
 from slurmddp.config.datasets import find_data
 from slurmddp.config.job_files import OTHER_FORMATS, explain_unreadable, read_named_text, suggest_file
-from slurmddp.config.job_spec import JOB_WORD, JobSpec
+from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
 from slurmddp.script import quoting
 from slurmddp.script.render import render, render_preamble
-from slurmddp.script.setup_lines import python_of
 from slurmddp.text import quote_value
 
 if TYPE_CHECKING:
@@ -113,9 +113,9 @@ def check_environment(spec: JobSpec) -> None:
     That is the virtual environment, the Python, or the container's image and the folders that it mounts.
     """
     advice = "check the path, or give --force if only the nodes have it"
-    if spec.venv and not JOB_WORD.search(spec.venv) and not (Path(spec.venv) / "bin" / "python").exists():
+    if spec.is_venv_known and not (Path(spec.venv or "") / "bin" / "python").exists():
         raise UsageError(
-            f"--venv: {quote_value(spec.venv)} is not a virtual environment here: it has no bin/python; {advice}"
+            f"--venv: {quote_value(spec.venv or '')} is not a virtual environment here: it has no bin/python; {advice}"
         )
     check_pythons(spec, advice)
     image = spec.container if spec.container and is_path(spec.container) else ""
@@ -196,7 +196,8 @@ def is_console_script(name: str, spec: JobSpec) -> bool:
 
 def _find_program(name: str, spec: JobSpec) -> str | None:
     """Return the path of a program in the ranks' environment, or in PATH."""
-    places = (f"{spec.venv}/bin" if spec.venv else os.path.dirname(python_of(spec)), os.environ.get("PATH", os.defpath))  # noqa: PTH120 - a name alone has no folder
+    own = spec.python or sys.executable
+    places = (f"{spec.venv}/bin" if spec.venv else os.path.dirname(own), os.environ.get("PATH", os.defpath))  # noqa: PTH120 - a name alone has no folder
     return shutil.which(name, path=os.pathsep.join(filter(None, places)))
 
 

@@ -13,6 +13,7 @@ from slurmddp.errors import UsageError
 from slurmddp.text import count, quote_value
 
 _OF_A_RANK = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_TASK_PID", "SLURM_GTIDS")
+_LITERAL = re.compile(r"\$[{(0-9A-Za-z_]|`")
 _PLAIN = re.compile(r"[A-Za-z0-9_./:,@%+=\[\]-]+")
 
 
@@ -44,7 +45,8 @@ def option(key: str, value: str | None) -> Quoted:
 def shell(value: object) -> Quoted:
     """Quote a word, or each of several words, for bash; every byte except NUL is kept.
 
-    Unprintable characters are written in `$'...'`, so that the script is readable UTF-8. A Quoted is not changed.
+    Unprintable characters are written in `$'...'`, so that the script is readable UTF-8. What looks like a variable
+    or a command is escaped in `"..."`: in `'...'` shellcheck takes it for a mistake. A Quoted is not changed.
     """
     if isinstance(value, Quoted):
         return value
@@ -53,6 +55,8 @@ def shell(value: object) -> Quoted:
     text = str(value)
     if "\0" in text:
         raise UsageError(f"{quote_value(text)} has a NUL character, which is not allowed in a command line")
+    if _LITERAL.search(text) and "!" not in text and text.isprintable():
+        return Quoted('"' + re.sub(r'[\\"$`]', r"\\\g<0>", text) + '"')
     return Quoted(shlex.quote(text) if text.isprintable() else f"$'{''.join(map(_ansi_c_character, text))}'")
 
 

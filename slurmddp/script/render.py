@@ -254,7 +254,7 @@ def _context(
         "run_words": quoting.lines(f'-u "${variables.BOOTSTRAP}"') if is_bootstrapped else _run_words(spec),
         "virtual_environment": None if spec.container or spec.venv or environment else environment_of(python),
         "program": quoting.Quoted(_TASK_PROGRAM) if array or spec.resume_args else quoting.job_words(_words(spec)),
-        "wrap_words": quoting.job_words(_wrap_words(spec)),
+        "wrap_words": quoting.shell(_wrap_words(spec)),
         "first_program": None if array else quoting.job_words(_words(spec)),
         "resumed_program": _resumed_words(spec),
         "indices": array.indices if array else "",

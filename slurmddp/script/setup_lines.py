@@ -3,10 +3,11 @@
 import re
 import shlex
 import sys
+from pathlib import Path
 from typing import Final
 
 from slurmddp.config.job_files import read_named_text
-from slurmddp.config.job_spec import JobSpec, check_line_end
+from slurmddp.config.job_spec import VENV_VARIABLE, JobSpec, check_line_end
 from slurmddp.errors import UsageError
 from slurmddp.script import quoting
 from slurmddp.text import quote_value
@@ -23,12 +24,24 @@ def python_of(spec: JobSpec) -> str:
     """Return the Python of the ranks as the script names it."""
     if spec.container:
         return spec.python or "python3"
-    return spec.python or ("python" if spec.conda or spec.venv else sys.executable)
+    if spec.python or not spec.setup_steps:
+        return spec.python or sys.executable
+    is_python = spec.conda or spec.venv or Path(sys.executable).with_name("python").exists()
+    return "python" if is_python else "python3"
 
 
 def activation_lines(spec: JobSpec) -> list[str]:
     """Return the shell lines that activate the environment of --conda or --venv."""
-    return [line for name, value in spec.setup_steps if name in ("conda", "venv") for line in _lines_of(name, value)]
+    steps = (_lines_of(name, value) for name, value in spec.setup_steps if name in ("conda", "venv"))
+    return [*_own_python_lines(spec), *(line for lines in steps for line in lines)]
+
+
+def _own_python_lines(spec: JobSpec) -> list[str]:
+    """Return the line by which the ranks get the user's own Python where no set-up line puts another one before it."""
+    if spec.python or spec.container or not spec.has_setup:
+        return []
+    folder = quoting.shell(Path(sys.executable).parent)
+    return [f'export PATH={folder}:"$PATH" # the ranks run the {python_of(spec)} that is found after these lines']
 
 
 def setup_lines(spec: JobSpec) -> list[quoting.Quoted]:
@@ -36,7 +49,7 @@ def setup_lines(spec: JobSpec) -> list[quoting.Quoted]:
 
     Raises UsageError for a set-up file that cannot be read, or that sbatch would refuse.
     """
-    lines = [_MODULES] if spec.module else []
+    lines = [*_own_python_lines(spec), *([_MODULES] if spec.module else [])]
     lines += [line for name, value in spec.setup_steps for line in _lines_of(name, value)]
     return [quoting.lines(line) for line in lines]
 
@@ -48,7 +61,8 @@ def _lines_of(name: str, value: str) -> list[str]:
     if name == "conda":
         return ['eval "$(conda shell.bash hook)"', f"conda activate {quoting.shell(value)}"]
     if name == "venv":
-        return [f"source {quoting.job_words([value.rstrip('/') + '/bin/activate'])}"]
+        names = {found[0]: quoting.lines(f'"${{{found[1] or found[2]}:?}}"') for found in VENV_VARIABLE.finditer(value)}
+        return [f"source {quoting.job_words([value.rstrip('/') + '/bin/activate'], names)}"]
     text = _read_setup_file(value) if name == "setup_file" else value
     if found := _EXIT_TRAP.search(text):
         raise UsageError(

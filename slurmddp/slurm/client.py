@@ -83,7 +83,7 @@ def run_step(command: Sequence[str], environ: Mapping[str, str], *, timeout_s: f
 def _run(
     command: Sequence[str], environ: Mapping[str, str], stdin: bytes, timeout_s: float, *, slow_s: float
 ) -> Answer:
-    with _started(command, environ) as process:
+    with started(command, environ) as process:
         return _wait(process, command[0], stdin, timeout_s, slow_s=slow_s)
 
 
@@ -94,14 +94,18 @@ def find_program(program: str, environ: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def _started(command: Sequence[str], environ: Mapping[str, str]) -> Iterator["Popen[bytes]"]:
+def started(
+    command: Sequence[str], environ: Mapping[str, str], *, own_session: bool = False
+) -> Iterator["Popen[bytes]"]:
     """Start a program, which has ended or is killed at the end. Raises ClusterError when it cannot be started."""
     find_program(command[0], environ)
     import subprocess  # noqa: PLC0415 - it takes 5 ms to load, and where no Slurm is, nothing is started
 
     pipe = subprocess.PIPE
     try:
-        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environ)  # noqa: S603 - the door to Slurm's programs: words, and no shell
+        process = subprocess.Popen(  # noqa: S603 - the door to Slurm's programs: words, and no shell
+            command, stdin=pipe, stdout=pipe, stderr=pipe, env=environ, start_new_session=own_session
+        )
     except OSError as error:
         raise ClusterError(f"{command[0]} cannot be started: {error.strerror}; {NO_CLUSTER}") from error
     with process:
@@ -164,7 +168,7 @@ def query_both(
     """Return the outputs of two programs that run at the same time; the first gets `stdin`. Raises as `query` does."""
     _check_configuration(environ)
     scrubbed = submission_environment(environ)
-    with _started(first, scrubbed) as one, _started(second, scrubbed) as other:
+    with started(first, scrubbed) as one, started(second, scrubbed) as other:
         said = _output(_wait(one, first[0], stdin, timeout_s, slow_s=SLOW_S), first[0])
         return said, _output(_wait(other, second[0], b"", timeout_s, slow_s=SLOW_S), second[0])
 

@@ -63,14 +63,24 @@ def plan(spec: JobSpec, *, devices: str | None, environ: Mapping[str, str]) -> L
         if found := JOB_WORD.search(word):
             raise UsageError(f"{found[0]} has no value without Slurm; submit the job, or leave it out")
     run = RunDir.named(spec.runs_dir, spec.job_name)
-    job_id = f"{LOCAL}{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}"
+    job_id = new_job_id()
     ranks = 1 if spec.is_one_process else spec.ntasks_per_node or spec.gpus or len(chosen) or 1
-    python = spec.python or sys.executable
+    python = _python_of(spec)
     torchrun = [python, *run_words(python), "slurmddp.runtime.launch.torchrun", "--standalone"]
     torchrun += ["--local-addr=localhost", f"--nproc-per-node={ranks}"]
     torchrun += ["--log-dir", str(run.attempt(job_id, ATTEMPT) / "torchrun")]
     command = [*torchrun, "--no-python", python, *run_words(python), "slurmddp.worker", *spec.program_of_torchrun]
     return LocalRun(run, job_id, command, _environment(spec, run, job_id, chosen, environ))
+
+
+def new_job_id() -> str:
+    """Return the id of a run that is no job of Slurm's: it ends in the number of this process."""
+    return f"{LOCAL}{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}"
+
+
+def _python_of(spec: JobSpec) -> str:
+    of_venv = Path(spec.venv or "", "bin", "python")
+    return spec.python or (str(of_venv) if spec.venv and of_venv.exists() else sys.executable)
 
 
 def perform(local: LocalRun, *, show: Callable[[bytes], None]) -> int:
@@ -80,7 +90,7 @@ def perform(local: LocalRun, *, show: Callable[[bytes], None]) -> int:
     run.
     """
     local.run.create()
-    with _hold_ownership(local):  # first, so that a refused run leaves no folder
+    with hold_ownership(local):  # first, so that a refused run leaves no folder
         local.console_log.parent.mkdir(parents=True)
         local.run.checkpoints.mkdir(exist_ok=True)
         pipe, end = subprocess.PIPE, subprocess.STDOUT
@@ -114,7 +124,7 @@ def _keep(log: FileIO, lines: Iterable[bytes]) -> None:
 
 
 @contextmanager
-def _hold_ownership(local: LocalRun) -> Iterator[None]:
+def hold_ownership(local: LocalRun) -> Iterator[None]:
     """Own the run while it runs. Raises UsageError when another attempt owns it that may still run."""
 
     def describe_holder(line: str) -> str:
@@ -171,7 +181,7 @@ def _environment(
         values[variables.SKIP_PREFLIGHT] = "1"
     if devices:
         values["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
-    if folder := environment_of(spec.python or sys.executable):  # programs that the ranks start find it, too
+    if folder := environment_of(_python_of(spec)):  # programs that the ranks start find it, too
         values |= {"VIRTUAL_ENV": str(folder), "PATH": f"{folder}/bin:{environ.get('PATH', os.defpath)}"}
     given = dict(item.split("=", 1) for item in spec.variables if "=" in item)
     return submission_environment(environ) | values | given

@@ -108,6 +108,17 @@ def test_the_records_decide(tmp_path, name):
     assert reason in ending.reason
 
 
+@pytest.mark.parametrize(("status", "result"), [(3, 77), (75, 77), (76, 76), (137, 137)])
+def test_a_line_before_the_ranks_ends_the_job_unless_it_asks_for_another_start_or_is_killed(tmp_path, status, result):
+    record = job(tmp_path).run.before_ranks_record("17_3", "2.0")
+    record.parent.mkdir(parents=True)
+    record.write_text(f"{status} --before-ranks ended with status {status} on n1: x\n")
+    assert attempt.read_result(job(tmp_path), "2.0", 1) == (
+        result,
+        f"--before-ranks ended with status {status} on n1: x",
+    )
+
+
 def test_srun_is_content_and_all_had_met(tmp_path):
     run = RunDir(tmp_path)
     run.attempt("17_3", "2.0").mkdir(parents=True)

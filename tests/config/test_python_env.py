@@ -92,6 +92,22 @@ def test_where_the_python_comes_from_is_told_and_others_beat_it(tmp_path, monkey
     assert python(venv="v") == python(container="a.sif") == (None, "built-in")
 
 
+def test_set_up_lines_come_after_the_users_own_python_and_may_change_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    active = environment(tmp_path / "active")
+
+    def job(**options):
+        environ = {"VIRTUAL_ENV": str(active)}
+        return resolve.resolve(options=options, words=("train.py",), job_file=None, environ=environ)
+
+    resolved = job(setup=("a", "b"), setup_order=("setup", "setup"))
+    assert resolved.spec.setup_steps == (("venv", str(active)), ("setup", "a"), ("setup", "b"))
+    assert (resolved.spec.python, resolved.origins["venv"]) == (None, "VIRTUAL_ENV")
+    assert job(setup=("a",), python="x").spec.setup_steps == (("setup", "a"),)
+    (record,) = [resolve.build_record(job(module=("m",), conda="e"), directory="/", version="1")]
+    assert "python" not in record
+
+
 def test_what_the_ranks_start_finds_their_environment_too(tmp_path):
     """Also when nothing is active: slurmddp may be called by its path."""
     folder = environment(tmp_path / "it's")

@@ -15,10 +15,11 @@ from polling import ASK_SLURM_S, until
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.resolve import Resolved
 from slurmddp.doctor import in_job
-from slurmddp.doctor.in_job import build_check_spec, read_findings, step_script, step_variables
+from slurmddp.doctor.in_job import build_check_spec, read_findings
 from slurmddp.errors import UsageError
 from slurmddp.runs.files import append_record, read_records
 from slurmddp.runs.layout import RunDir
+from slurmddp.submission.allocation import step_environment, step_script
 
 SLURMDDP = Path(sys.executable).parent / "slurmddp"
 OTHER_TORCH = """
@@ -230,10 +231,10 @@ def test_the_look_asks_for_the_same_nodes_and_for_little_time(tmp_path):
 
 def test_a_step_has_the_ranks_and_cpus_asked_for_on_each_node():
     environ = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_CPUS_PER_TASK": "4"}
-    step = step_variables(spec(gpus_per_node="2"), environ)
+    step = step_environment(spec(gpus_per_node="2"), environ, "x")
     assert (step["SLURM_JOB_ID"], step["SLURM_NNODES"], step["SLURM_NTASKS"]) == ("17", "3", "6")
     assert (step["SLURM_NTASKS_PER_NODE"], step["SLURM_CPUS_PER_TASK"]) == ("2", "4")
-    assert step_variables(spec(cpus_per_task=3), environ)["SLURM_CPUS_PER_TASK"] == "3"
+    assert step_environment(spec(cpus_per_task=3), environ, "x")["SLURM_CPUS_PER_TASK"] == "3"
 
 
 def test_a_step_is_started_as_the_job_would_be_and_leaves_the_allocation_alone():

@@ -60,6 +60,7 @@ def test_a_bare_environment_lacks_torch_and_what_the_bundled_worker_needs(tmp_pa
         ({}, sys.executable),
         ({"python": "/opt/python"}, "/opt/python"),
         ({"venv": "env/"}, "env/bin/python"),
+        ({"venv": "$SLURM_TMPDIR/env"}, None),
         ({"conda": "exp"}, None),
         ({"module": ("gcc",)}, None),
         ({"setup": ("source env.sh",), "python": "/opt/python"}, "/opt/python"),

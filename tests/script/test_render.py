@@ -110,7 +110,8 @@ def test_torchrun_gets_the_words_of_a_setting_as_it_wants_them():
     spec = job(launcher="torchrun", command=("train.py", "{run}"))
     text = render(spec, array=Array(tasks(spec, [{"run": "$x"}])))
     assert (
-        "slurmddp_program=(train.py '$$x')" in text and '-m slurmddp.worker \\\n    "${slurmddp_program[@]}"\n' in text
+        r'slurmddp_program=(train.py "\$\$x")' in text
+        and '-m slurmddp.worker \\\n    "${slurmddp_program[@]}"\n' in text
     )
 
 
@@ -118,6 +119,16 @@ def test_torchrun_gets_the_words_of_a_setting_as_it_wants_them():
 def test_a_containers_script_is_the_one_on_file_and_clean(runtime):
     file = GOLDEN / f"{runtime}.sbatch"
     assert contained(runtime) == file.read_text()
+    check_shell(file)
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_lines_on_each_node_and_words_before_the_python_make_a_clean_script(tmp_path, launcher):
+    lines = {"before_ranks": ('mkdir -p "/tmp/$USER"',), "after_ranks": ('rm -r "/tmp/$USER"',)}
+    if launcher != "fork":
+        lines["wrap"] = """nsys profile -o 'x y.%q{SLURM_PROCID}' sh -c 'echo "$RANK" `hostname`; exec "$@"' -"""
+    file = tmp_path / "job.sbatch"
+    file.write_text(render(job(nodes=2, launcher=launcher, command=("train.py",), **lines)))
     check_shell(file)
 
 
@@ -242,9 +253,10 @@ def test_set_up_lines_follow_the_order_in_which_they_were_given():
         ({"command": ("train.py", "runs/{SLURM_JOB_ID}/a b")}, """train.py runs/"${SLURM_JOB_ID:?}"'/a b'\n"""),
         (
             {"command": ("train.py", "{SLURM_JOB_ID}", "$SLURM_JOB_ID", "{x}")},
-            """ "${SLURM_JOB_ID:?}" '$SLURM_JOB_ID' '{x}'\n""",
+            """ "${SLURM_JOB_ID:?}" "\\$SLURM_JOB_ID" '{x}'\n""",
         ),
         ({"env": ("OUT=/s/{SLURM_JOB_NAME}",)}, """export OUT=/s/"${SLURM_JOB_NAME:?}"\n"""),
+        ({"venv": "$TMP/${SLURM_TMPDIR}2/$e"}, """source "${TMP:?}"/"${SLURM_TMPDIR:?}"2/"${e:?}"/bin/activate\n"""),
         ({"venv": "{SLURM_TMPDIR}/e"}, """source "${SLURM_TMPDIR:?}"/e/bin/activate\n"""),
         (
             {"command": ("a.py",), "resume_args": "--from {checkpoint} --id {SLURM_JOB_ID}", "checkpoints": "*.pt"},
@@ -254,6 +266,28 @@ def test_set_up_lines_follow_the_order_in_which_they_were_given():
 )
 def test_a_value_of_the_time_of_the_job_is_written_as_its_variable(changes, written):
     assert written in render(job(**changes))
+
+
+@pytest.mark.parametrize("launcher", [*LAUNCHERS, "manual"])
+def test_set_up_lines_may_put_another_python_before_the_users_own(tmp_path, launcher):
+    own, other = tmp_path / "own" / "bin", tmp_path / "other" / "bin"
+    for folder in (own, other):
+        folder.mkdir(parents=True)
+        (folder / "python3").touch(mode=0o755)
+
+    def found(*setup: str) -> str:
+        with mock.patch.object(sys, "executable", f"{own}/python3"):
+            text = render_module.render(JobSpec(job_name="x", setup=setup, launcher=launcher))
+        lines = text[text.index("export PATH=") :].split("trap -")[0]
+        (python,) = {line.split()[0] for line in text.splitlines() if line.strip().startswith("python")}
+        code = f"{lines}command -v {python}"
+        return subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+    assert found("true") == f"{own}/python3"
+    assert found(f"export PATH={other}:$PATH") == f"{other}/python3"
+    (own / "python").touch(mode=0o755)
+    assert found("true") == f"{own}/python"
+    assert "PATH=" not in render(job(setup=("true",)))
 
 
 def test_a_variable_that_differs_from_rank_to_rank_is_refused():
@@ -348,6 +382,11 @@ def test_what_to_type_names_each_node_and_nothing_of_a_users_escapes():
         assert "export A='x y'\n" in part
         assert """-m slurmddp.worker train.py '$$$$' 'a'"'"'b'\n""" in part
     assert subprocess.run(["bash", "-n"], input=text.encode(), check=True)
+
+
+def test_what_to_type_has_the_heads_other_name():
+    text = render(job(launcher="manual", nodes=2, nodelist="n[1-2]", head_address="{host}i"))
+    assert text.count("--master-addr=n1i ") == 2 and "master-addr=n1 " not in text
 
 
 def test_nodes_without_names_are_placeholders_that_are_explained():

@@ -1,11 +1,13 @@
 """`run` describes what it starts before it starts it."""
 
 import os
+import sys
 from io import FileIO
 from pathlib import Path
 
 import pytest
 
+from slurmddp.attach import BOOTSTRAP
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
@@ -45,6 +47,17 @@ def test_the_environment_is_told_once_and_not_inherited():
         }.items()
     )
     assert not {"RANK", "SLURM_PROCID"} & set(planned.environment)
+
+
+def test_a_virtual_environment_need_not_have_slurmddp(tmp_path):
+    python = tmp_path / "venv" / "bin" / "python"
+    assert plan(venv=str(tmp_path / "venv")).command[:3] == [sys.executable, "-P", "-m"]
+    python.parent.mkdir(parents=True)
+    python.touch()
+    for values in ({"venv": str(tmp_path / "venv")}, {"python": str(python)}):
+        words = plan(**values).command
+        assert words[:3] == [str(python), "-P", str(BOOTSTRAP)]
+        assert words[words.index("--no-python") + 1 :][:4] == [str(python), "-P", "-u", str(BOOTSTRAP)]
 
 
 @pytest.mark.parametrize("devices", ["0,0", "a", "0,", "-1", "0 1"])
@@ -102,18 +115,18 @@ def test_a_run_has_one_owner(tmp_path):
     mine = run_local.LocalRun(run, f"local-x-{os.getpid()}", [], {})
     here = str(Claim(HERE, mine.job_id, run_local.ATTEMPT))
     with (
-        run_local._hold_ownership(mine),
+        run_local.hold_ownership(mine),
         pytest.raises(UsageError, match="belongs to 'local:"),
-        run_local._hold_ownership(mine),
+        run_local.hold_ownership(mine),
     ):
         pass
     assert not run.owner.exists()
     for line in (here.replace(str(os.getpid()), "4194305"), ""):
         run.owner.write_text(line)
-        with run_local._hold_ownership(mine):
+        with run_local.hold_ownership(mine):
             assert run.owner.read_text() == f"{here}\n"
     run.owner.write_text("cluster 17 0.0")
-    with pytest.raises(UsageError, match="belongs to 'cluster 17 0.0'"), run_local._hold_ownership(mine):
+    with pytest.raises(UsageError, match="belongs to 'cluster 17 0.0'"), run_local.hold_ownership(mine):
         pass
 
 
@@ -122,7 +135,7 @@ def test_a_run_that_is_refused_leaves_no_trace_in_the_one_that_goes_on(tmp_path)
     run.create()
     first = run_local.LocalRun(run, f"local-1-{os.getpid()}", [], {})
     second = run_local.LocalRun(run, f"local-2-{os.getpid()}", [], {})
-    with run_local._hold_ownership(first), pytest.raises(UsageError, match="belongs to 'local:"):
+    with run_local.hold_ownership(first), pytest.raises(UsageError, match="belongs to 'local:"):
         run_local.perform(second, show=lambda _: None)
     assert list(run.logs.iterdir()) == []
 

@@ -60,8 +60,13 @@ def main(words: list[str]) -> None:
 
 
 def _make_reachable(word: str) -> str:
-    """Return the word; the host of --rdzv-endpoint becomes a name or address that resolves on this node."""
+    """Return the word; the host of --rdzv-endpoint becomes a name or address that resolves on this node.
+
+    In --local-addr, by which torchrun sets MASTER_ADDR of the ranks, {host} becomes this node.
+    """
     option, equals, endpoint = word.partition("=")
+    if option == "--local-addr":
+        return word.replace("{host}", os.environ.get("SLURMD_NODENAME", "localhost"))
     if option != "--rdzv-endpoint" or "SLURM_NODEID" not in os.environ:
         return word
     name, _, port = endpoint.rpartition(":")
