@@ -37,7 +37,7 @@ def submit(slurm_env, tmp_path, wait_for_job):
 
 def test_a_job_that_hangs_ends_at_its_second_time_limit(submit):
     job, run = submit(HANGS)
-    events = read_records(run.events)
+    events = [*read_records(run.events)]
     kinds = [event["event"] for event in events]
     assert (job["JobState"], job["Restarts"], kinds.count("attempt_start"), kinds.count("requeue")) == (
         "FAILED",

@@ -51,13 +51,13 @@ def test_the_environment_is_told_once_and_not_inherited():
 
 def test_a_virtual_environment_need_not_have_slurmddp(tmp_path):
     python = tmp_path / "venv" / "bin" / "python"
-    assert plan(venv=str(tmp_path / "venv")).command[:3] == [sys.executable, "-P", "-m"]
+    assert plan(venv=str(tmp_path / "venv")).command[:4] == [sys.executable, "-P", "-u", "-m"]
     python.parent.mkdir(parents=True)
     python.touch()
     for values in ({"venv": str(tmp_path / "venv")}, {"python": str(python)}):
         words = plan(**values).command
-        assert words[:3] == [str(python), "-P", str(BOOTSTRAP)]
-        assert words[words.index("--no-python") + 1 :][:4] == [str(python), "-P", "-u", str(BOOTSTRAP)]
+        assert words[:3] == [str(python), "-u", str(BOOTSTRAP)]
+        assert words[words.index("--no-python") + 1 :][:3] == [str(python), "-u", str(BOOTSTRAP)]
 
 
 @pytest.mark.parametrize("devices", ["0,0", "a", "0,", "-1", "0 1"])

@@ -136,7 +136,7 @@ def test_the_script_is_the_one_that_render_prints_and_slurm_holds(cli, slurm, tm
     held = slurm("scontrol", "write", "batch_script", job, "-")
     slurm("scancel", job)
     assert held == shown == (tmp_path / "jobs" / "s" / f"{job}.sbatch").read_text()
-    assert "#SBATCH --array=0-5\n" in shown and "'at-1-$(id)' '$(id)'" in shown
+    assert "#SBATCH --array=0-5\n" in shown and r'"at-1-\$(id)" "\$(id)"' in shown
 
 
 def test_the_same_sweep_typed_twice_at_once_is_submitted_once(cli, slurm, slurm_env, monkeypatch):
