@@ -96,8 +96,8 @@ def parse_rank_exits(
 ) -> list[RankExit]:
     """Return the exits that launchers report, torchrun's root causes first, else in the order of the lines.
 
-    Each launcher reports the rank first that failed first. A shell's last word stands at the end of `own`, which are the
-    lines without those of launchers; else at the end of all.
+    Each launcher reports the rank first that failed first. A shell's last word stands at the end of `own`, the lines
+    without those of launchers; else at the end of all.
     """
     causes = [*_parse_root_causes(lines)]
     if times := [cause.time for cause in causes if cause.time is not None]:  # without failures long before the last

@@ -1,4 +1,4 @@
-"""What stands around a failure and is never its cause: words of launchers, trackers and dying children behind it, advice.
+"""What stands around a failure and is not its cause: words of launchers, trackers and children behind it, and advice.
 
 Pure. A launcher says how a rank ended: `rank_exits` reads that from all lines.
 """
@@ -15,7 +15,8 @@ _MOST_LINES: Final = 60
 """Lines of a traceback of a launcher, or of a child whose parent has died."""
 _TEARDOWN: Final = compile_regex(
     # torchrun
-    r"Sending process \d+ closing signal|failed \(exitcode: -?\d+\) local_rank|Received \d+ death signal, shutting down|"
+    r"Sending process \d+ closing signal|failed \(exitcode: -?\d+\) local_rank|"
+    r"Received \d+ death signal, shutting down|"
     r"^(?:={20,}|-{20,}|\S+ FAILED|Failures:|Root Cause \(first observed failure\):|\[\d+\]:)$|<NO_OTHER_FAILURES>|"
     r"^ +(?:time|host|rank|exitcode|error_file) +: |^ +traceback +: To enable traceback see|"
     # DeepSpeed, mpirun
@@ -25,7 +26,8 @@ _TEARDOWN: Final = compile_regex(
     # NCCL, torch, multiprocessing, trackers
     r"NCCL INFO (?:comm 0x\S+ .* Abort COMPLETE|\[Service thread\] Connection closed)|"
     r"destroy_process_group\(\) was not called|resource_tracker\.py:\d+: UserWarning|^ +warnings\.warn\(|"
-    r"^wandb:(?:$| Find logs at| You can sync| wandb sync| Synced| View | \S+ View | Waiting for| Run (?:history|summary))"
+    r"^wandb:(?:$| Find logs at| You can sync| wandb sync| Synced| View | \S+ View | Waiting for|"
+    r" Run (?:history|summary))"
 )
 _ADVICE: Final = compile_regex(
     r"(?i)^\W*(?:(?:note|hint|tip|info|faq)\b\W*)?(?:if (?:you|your|the|this|it|a|an)\b|when(?:ever)? (?:you|the)\b|"
@@ -34,7 +36,8 @@ _ADVICE: Final = compile_regex(
 """A sentence about what could happen."""
 _STATES_FACT: Final = compile_regex(r"\b[A-Z]\w*(?:Error|Exception): |\bfailed with\b")
 _LAUNCHER_FRAME: Final = re.compile(
-    r"\s*File \"[^\"]*(?:/torch/distributed/(?:run|launch|launcher/|elastic/)|/accelerate/commands/|/deepspeed/launcher/)"
+    r"\s*File \"[^\"]*"
+    r"(?:/torch/distributed/(?:run|launch|launcher/|elastic/)|/accelerate/commands/|/deepspeed/launcher/)"
 )
 _LAUNCHER_ERROR: Final = re.compile(r"\S*(?:ChildFailedError|CalledProcessError|SignalException)\b")
 _CHILD_FRAME: Final = re.compile(r"\s*File \"(?:<string>|[^\"]*/multiprocessing/\w+\.py)\"")
@@ -51,7 +54,7 @@ def is_teardown(text: str) -> bool:
 
 
 def drop_teardown(lines: Sequence[LogLine]) -> list[LogLine]:
-    """Return the lines without those that launchers, trackers and children of dead parents print, and without advice."""
+    """Return the lines without those of launchers, trackers and children of dead parents, and without advice."""
     kept: list[LogLine] = []
     index = 0
     while index < len(lines):
