@@ -22,6 +22,7 @@ from slurmddp.diagnose.prefixes import TIME, strip_prefixes
 from slurmddp.diagnose.rank_exits import RankExit, parse_rank_exits
 from slurmddp.diagnose.rule_types import Line, Observation, Rule, compile_regex
 from slurmddp.diagnose.rules import find_rule
+from slurmddp.diagnose.teardown import drop_teardown
 from slurmddp.diagnose.tracebacks import (
     MOST_AFTER_FATAL,
     OUTLIVED_LINES,
@@ -281,9 +282,15 @@ def read_log_evidence(
     """
     named = ranks or {}
     files = [_read_last_start(path, named.get(path)) for path in dict.fromkeys(paths)]
+    kept = [drop_teardown(file) for file in files]
+    exits = parse_rank_exits(*([line for file in part for line in file] for part in (files, kept)))
+    found = _read_evidence(kept, exits, has_failed=has_failed)
+    return found if found.observations or exits else _read_evidence(files, exits, has_failed=has_failed)
+
+
+def _read_evidence(files: Sequence[Sequence[LogLine]], exits: Sequence[RankExit], *, has_failed: bool) -> Evidence:
     lines = [line for file in files for line in file]
     numbers = [line.rank for line in lines if line.rank is not None]
-    exits = parse_rank_exits(lines)
     may_go_on = not (has_failed or exits)
     caught = [_find_caught(file) if may_go_on else frozenset() for file in files]
     found = [seen for file, outlived in zip(files, caught, strict=True) for seen in _observe_file(file, outlived)]
@@ -341,7 +348,8 @@ def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     launcher has reported the end. What is shorter than the last words of a program is no start.
     """
     shapes = [line_shape(line.text) for line in lines]
-    starts, heads, ended = [0, *_find_outlived_ends(lines)], {tuple(shapes[:2])}, False
+    own = {line.offset for line in ordinary_lines(drop_teardown(lines))}
+    starts, heads, ended = [0, *_find_outlived_ends(lines, own)], {tuple(shapes[:2])}, False
     for index, line in enumerate(lines[:-1]):
         head = tuple(shapes[index : index + 3])
         if _JOB_END.search(line.text):
@@ -349,11 +357,11 @@ def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
         elif ended and (head in heads or head[:2] in heads):
             starts.append(index)
             ended = False
-        elif ended and all(is_ordinary(one) and not _looks_wrong(one) for one in lines[index : index + 3]):
+        elif ended and all(one.offset in own and not _looks_wrong(one) for one in lines[index : index + 3]):
             heads |= {head} if len(set(head)) == len(head) else set()
             ended = False
         ended = ended or _has_end(line.text, _ENDS)
-    after = count_ordinary_after(lines)
+    after = [*accumulate((line.offset in own for line in reversed(lines)), initial=0)][::-1]
     long = (start for start in sorted(starts, reverse=True) if after[start] > MOST_AFTER_FATAL)
     return lines[next(long, 0) :]
 
@@ -362,13 +370,16 @@ def _has_end(text: str, words: Sequence[str]) -> bool:
     return any(word in text for word in words) or " task" in text.partition("srun: error: ")[2]
 
 
-def _find_outlived_ends(lines: Sequence[LogLine]) -> Iterator[int]:
-    """Yield the index after each end that a launcher reported, and after which a program printed much."""
+def _find_outlived_ends(lines: Sequence[LogLine], own: Container[int]) -> Iterator[int]:
+    """Yield the index after each end that a launcher reported, and after which a program printed much.
+
+    `own` are the offsets of the program's ordinary lines.
+    """
     last, printed = None, 0
     for index, line in enumerate(lines):
         if _has_end(line.text, _LAUNCHER_ENDS):
             last, printed = index + 1, 0
-        printed += is_ordinary(line)
+        printed += line.offset in own
         if last and printed > OUTLIVED_LINES:
             yield last
             last = None

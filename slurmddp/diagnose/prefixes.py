@@ -9,7 +9,7 @@ from itertools import islice, pairwise
 from typing import Final
 
 from slurmddp.diagnose.log_reader import LogLine
-from slurmddp.diagnose.tracebacks import HEADER
+from slurmddp.diagnose.teardown import HEADER
 
 REPEATED_SHARE: Final = 0.9
 """A prefix stands before more than this share of the lines."""

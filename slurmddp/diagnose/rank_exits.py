@@ -91,10 +91,13 @@ class RankExit:
     time: float | None = None
 
 
-def parse_rank_exits(lines: Sequence[LogLine], *, tasks_are_nodes: bool = False) -> list[RankExit]:
+def parse_rank_exits(
+    lines: Sequence[LogLine], own: Sequence[LogLine] = (), *, tasks_are_nodes: bool = False
+) -> list[RankExit]:
     """Return the exits that launchers report, torchrun's root causes first, else in the order of the lines.
 
-    Each launcher reports the rank first that failed first.
+    Each launcher reports the rank first that failed first. A shell's last word stands at the end of `own`, the lines
+    without those of launchers; else at the end of all.
     """
     causes = [*_parse_root_causes(lines)]
     if times := [cause.time for cause in causes if cause.time is not None]:  # without failures long before the last
@@ -103,7 +106,7 @@ def parse_rank_exits(lines: Sequence[LogLine], *, tasks_are_nodes: bool = False)
     others = (line for line in lines if not (causes and _ROOT_CAUSE_FIELD.match(line.text)))
     reported = (_parse_line(line, tasks_are_nodes=tasks_are_nodes) for line in others)
     found = [*causes, *filter(None, reported)]
-    last = next((line for line in reversed(lines[-_LAST_LINES:]) if not _PROMPT.match(line.text)), None)
+    last = next((line for line in reversed((own or lines)[-_LAST_LINES:]) if not _PROMPT.match(line.text)), None)
     if last and (match := _LAST_WORD.search(last.text.strip())):  # by a shell, also behind a progress bar
         found.append(RankExit(line=last, number=None, signal=_SIGNAL_WORDS[match["word"].lower()]))
     return found

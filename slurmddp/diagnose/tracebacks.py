@@ -8,8 +8,8 @@ from itertools import accumulate
 from typing import Final
 
 from slurmddp.diagnose.log_reader import LogLine
+from slurmddp.diagnose.teardown import HEADER, is_teardown
 
-HEADER: Final = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(r"(?:[A-Za-z_][\w.]*)(?:: .*|:)?$")
 _USUAL_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Iteration)(?::|$)")
 _DOTTED_EXCEPTION = re.compile(r"[a-z_]\w*(?:\.\w+)*\.[A-Z]\w+: ")
@@ -201,4 +201,5 @@ def names_exception(text: str) -> bool:
 
 def is_ordinary(line: LogLine) -> bool:
     """Return whether neither a launcher nor a dying program prints such a line."""
-    return bool(line.text) and not (line.text.startswith((" ", "\t", *_LINKS)) or _SYSTEM.match(line.text))
+    text = line.text
+    return bool(text) and not (text.startswith((" ", "\t", *_LINKS)) or _SYSTEM.match(text) or is_teardown(text))
