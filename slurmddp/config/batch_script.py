@@ -95,7 +95,7 @@ def check_batch_script(path: str, text: bytes) -> BatchScript:
     """Return the batch script with this text. Raises UsageError for one that sbatch or slurmddp cannot take."""
     given = quote_value(path)
     if not text.startswith(b"#!"):
-        raise UsageError(f"{given} has #SBATCH lines and no shell: its first line must be one like #!/bin/bash")
+        raise UsageError(f"{given} is a batch script without a shell: its first line must be one like #!/bin/bash")
     if (shell := interpreter(text)) not in SHELLS:
         raise UsageError(
             f"{given}, line 1: its shell is {quote_value(shell)}; slurmddp adds its lines to scripts of "
@@ -134,6 +134,8 @@ def is_batch_script(path: str, head: bytes) -> bool:
     """Return whether a file that begins so is a batch script; a Python program may have #SBATCH lines, too."""
     if head.startswith(b"#!"):  # of a shell with a quote in the next line: pip's, for a long path of Python
         return not interpreter(head).startswith(("python", "pypy")) and not re.match(rb"#![^\n]*\n['\"]", head)
+    if path.endswith((".sbatch", ".slurm")):
+        return True
     return not path.endswith((".py", ".toml")) and re.search(rb"^#SBATCH", head, re.MULTILINE) is not None
 
 

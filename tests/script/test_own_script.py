@@ -134,6 +134,14 @@ def test_a_text_that_sbatch_refuses_is_refused_in_a_line(text, message):
         check_batch_script("x.sbatch", text)
 
 
+@pytest.mark.parametrize("name", ["x.sbatch", "x.slurm"])
+def test_a_file_with_the_name_of_a_batch_script_is_one(name, tmp_path):
+    """Bytes of any kind must not be taken for a program of Python."""
+    (tmp_path / name).write_bytes(b"\0\xff\x7fELF")
+    with pytest.raises(UsageError, match="its first line must be one like #!/bin/bash"):
+        read_batch_script(str(tmp_path / name))
+
+
 def test_directives_are_read_as_sbatch_reads_them():
     text = b"""#!/bin/bash
 #SBATCH -J "a name" -N2 --time=1:00 # a comment
