@@ -252,12 +252,13 @@ def slurmdbd_conf(plan: Plan, folder: Path, user: str) -> str:
 def hosts(plan: Plan, host_file: str) -> str:
     """Return the hosts file inside the sandbox: the nodes, then the lines of the machine's file.
 
-    Each node also has its IPv4-mapped IPv6 address: torch looks up the name of the peer of an IPv6 socket, and no name
-    server knows it.
+    The IPv4-mapped IPv6 address of a node has a name, too: torch looks up the name of the peer of an IPv6 socket, and
+    no name server knows it. It is another name, because `hostname --ip-address` prints all addresses of a name.
     """
     addresses = {HEAD: HEAD_ADDRESS, **{node: plan.address(node) for node in plan.node_names}}
-    lines = [f"{prefix}{address} {name}" for prefix in ("", "::ffff:") for name, address in addresses.items()]
-    return "\n".join([*lines, host_file])
+    named = [f"{address} {name}" for name, address in addresses.items()]
+    mapped = [f"::ffff:{address} {name}.mapped" for name, address in addresses.items()]
+    return "\n".join([*named, *mapped, host_file])
 
 
 def passwd(user: str, entry: str, host_file: str) -> str:
