@@ -32,20 +32,22 @@ said = {"from": slurmddp.__file__, "sum": int(total), "cwd": os.getcwd(), "seen"
 print(json.dumps(said | {name: os.environ.get(name) for name in names}))
 """
 
-APPTAINER, PYXIS = PROGRAMS / "apptainer_standin", PROGRAMS / "pyxis_standin"
+APPTAINER, PYXIS, NERSC = (PROGRAMS / f"{name}_standin" for name in ("apptainer", "pyxis", "nersc"))
 
 
 @pytest.mark.parametrize(
-    ("launcher", "image", "stand_in"),
+    ("launcher", "image", "runtime", "stand_in"),
     [
-        ("srun", "docker://torch", APPTAINER),
-        pytest.param("torchrun", "torch.sif", APPTAINER, marks=pytest.mark.soak),
-        ("fork", "nvcr.io#torch", PYXIS),
-        pytest.param("srun", "nvcr.io#torch", PYXIS, marks=pytest.mark.soak),
+        ("srun", "docker://torch", "", APPTAINER),
+        pytest.param("torchrun", "torch.sif", "", APPTAINER, marks=pytest.mark.soak),
+        ("fork", "nvcr.io#torch", "", PYXIS),
+        pytest.param("srun", "nvcr.io#torch", "", PYXIS, marks=pytest.mark.soak),
+        ("fork", "nersc/torch:2", "podman-hpc", NERSC),
+        pytest.param("srun", "docker:nersc/torch:2", "shifter", NERSC, marks=pytest.mark.soak),
     ],
 )
-def test_the_ranks_run_in_a_container_and_see_what_they_need(cli, tmp_path, launcher, image, stand_in):
-    """By stand-ins for apptainer and pyxis that write down what they are told and make the mounts for real."""
+def test_the_ranks_run_in_a_container_and_see_what_they_need(cli, tmp_path, launcher, image, runtime, stand_in):
+    """By stand-ins for the containers' programs that write down what they are told and make the mounts for real."""
     (tmp_path / "train.py").write_text(REPORT)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "x").touch()
@@ -53,7 +55,7 @@ def test_the_ranks_run_in_a_container_and_see_what_they_need(cli, tmp_path, laun
         (tmp_path / image).touch()
     words = ["submit", "--nodes=2", "--gpus-per-node=1", f"--launcher={launcher}", "--wait", f"--container={image}"]
     words += [f"--container-mount={tmp_path}/data:/opt/data:ro", f"--python={sys.executable}", "--env=TOKEN"]
-    words += ["--env=A=b c", "--nccl-debug=WARN", "train.py"]
+    words += [*(["--container-runtime", runtime] if runtime else []), "--env=A=b c", "--nccl-debug=WARN", "train.py"]
     log = tmp_path / "standin.log"
     environ = {"TOKEN": "to ken", "PYTHONPATH": "/elsewhere", "STANDIN_LOG": str(log)}
     cli(*words, path=[stand_in], environ=environ)
@@ -78,6 +80,8 @@ def test_a_container_without_its_program_is_told_of_by_the_job(cli, tmp_path):
     assert "neither apptainer nor singularity is on PATH" in job_output(Path())
     cli("submit", "--wait", ONE, "--name=pyxis", "--container=x.sqsh", "train.py", status=1)
     assert "pyxis is not installed" in job_output(Path())
+    cli("submit", "--wait", ONE, "--name=shifter", "--container=t", "--container-runtime=shifter", "train.py", status=1)
+    assert "shifter is not on PATH; load it by --module" in job_output(Path())
 
 
 MODULES = """

@@ -6,7 +6,7 @@ from typing import Final, Literal
 from slurmddp.errors import UsageError
 from slurmddp.text import quote_value
 
-Runtime = Literal["apptainer", "pyxis"]
+Runtime = Literal["apptainer", "podman-hpc", "pyxis", "shifter"]
 
 PACKAGE: Final = "/opt/slurmddp"
 """The folder in a container that has our package and nothing else."""

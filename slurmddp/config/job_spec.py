@@ -187,7 +187,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         Text, Option("Container image of the ranks; --python is then the Python inside it.", metavar="IMAGE")
     ] = None
     container_runtime: Annotated[
-        Literal["apptainer", "pyxis"] | None,
+        Runtime | None,
         Option("Program that runs the image [default: by its name; apptainer for a path, .sif and docker://]."),
     ] = None
     container_mount: Annotated[

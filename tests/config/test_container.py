@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from typing import get_args
 
 import pytest
 
@@ -91,7 +92,7 @@ def test_the_containers_python_is_its_own_unless_one_is_named():
 
 def test_values_of_variables_are_not_on_a_command_line():
     """Other users of a node can read those."""
-    for runtime in ("apptainer", "pyxis"):
+    for runtime in get_args(container.Runtime):
         script = render(job(container_runtime=runtime, env=("TOKEN", "A=secret")))
         assert script.count("secret") == script.count("export A=secret") == 1
 
@@ -104,6 +105,8 @@ def test_gpus_are_asked_for_only_with_gpus():
 SHIMS = {
     "srun": '[ "$1" = --help ] && echo --container-image || printf "%s\\n" "$@"',
     "apptainer": ":",
+    "podman-hpc": ":",
+    "shifter": ":",
     "scontrol": "echo n1",
     "supervisor": "exec bash -c 'eval \"$(cat)\"; launch'",
 }
@@ -119,7 +122,7 @@ def test_hostile_names_stay_words(tmp_path, monkeypatch):
         (programs / name).write_text(f"#!/bin/bash\n{text}\n")
         (programs / name).chmod(0o755)
     environ = {"PATH": f"{programs}:{os.defpath}", "SLURM_JOB_ID": "7", "SLURMDDP_ATTEMPT_DIR": "/x"}
-    for runtime in ("apptainer", "pyxis"):
+    for runtime in get_args(container.Runtime):
         values = {"container_runtime": runtime, "container_mount": (f"/{hostile}:/b",), "job_name": runtime}
         script = render(job(container=hostile, supervisor_python="supervisor", **values))
         subprocess.run(["bash", "-s"], input=script, env=environ, text=True, check=True)
