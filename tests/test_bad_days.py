@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ TRAIN = Path(__file__).parent / "programs" / "train.py"
 TOTAL, EVERY = 60, 10
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
 CUT_S, WIDTH = 120, 2
+CLOCK = Path(__file__).parent / "programs" / "clock.c"
 pytestmark = [
     pytest.mark.long,
     pytest.mark.timeout(1800),
@@ -109,7 +111,25 @@ def lose_disk(day: Day) -> None:
     Path("/sys/fs/ext4", device.name, "trigger_fs_error").write_text("1")
 
 
-DAYS = {"calm": calm, "cut": cut_network, "quota": fill_checkpoints, "read-only": lose_disk}
+def set_clock_back(day: Day) -> None:
+    """Set the clock of the supervisor and of all ranks back by an hour, and requeue the job in that hour."""
+    library, offset = day.root / "clock.so", day.root / "offset"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, CLOCK, "-ldl"], check=True)
+    offset.write_text("0")
+    day.submit(f"--env=LD_PRELOAD={library}", f"--env=CLOCK_OFFSET_FILE={offset}")
+    day.until_steps(15)
+    offset.write_text("-3600")
+    day.until_steps(35)
+    assert day.call(SLURMDDP, "requeue", day.name).returncode == 0, day.story()
+
+
+DAYS = {
+    "calm": calm,
+    "cut": cut_network,
+    "quota": fill_checkpoints,
+    "read-only": lose_disk,
+    "clock": set_clock_back,
+}
 
 
 @pytest.fixture(scope="module")
@@ -190,3 +210,21 @@ def test_a_disk_that_became_read_only_ends_the_job_and_the_views_say_what_slurm_
     assert "exit status 77:0" in shown.stdout and "Traceback" not in shown.stderr
     found = day.call(SLURMDDP, "diagnose", name)
     assert "scontrol: FAILED, NonZeroExitCode, 77:0" in found.stdout and "Traceback" not in found.stderr
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not shutil.which("cc"), reason="the clock is a library that a compiler makes")
+@pytest.mark.parametrize("name", ["clock"])
+def test_a_clock_set_back_by_an_hour_costs_no_step_and_no_bit(days, name):
+    calm, day = days["calm"].result(), days[name].result()
+    assert day.state() == "COMPLETED", day.story()
+    times = [event["time"] for event in read_records(day.run.events)]
+    assert any(-3700 < later - earlier < -3500 for earlier, later in pairwise(times))
+    assert [event["attempt"] for event in day.events("start")] == ["0.0", "1.0"]
+    wanted, got = calm.model(), day.model()
+    assert all(torch.equal(wanted[key], got[key]) for key in wanted), day.story()
+    assert day.taken() == calm.taken() and day.taken(1) == calm.taken(1)
+    assert day.call(SLURMDDP, "status", name).returncode == 0
+    for command in ("status", "diagnose", "report"):
+        shown = day.call(SLURMDDP, command, name)
+        assert "Traceback" not in shown.stderr, shown.stderr
