@@ -76,6 +76,11 @@ class Report:
         return next(iter(active or ran or self.statuses[-1:]), None)
 
     @property
+    def damage(self) -> tuple[str, ...]:
+        """Records of the run that were left out, as in `events.jsonl: line 812 is cut off`."""
+        return self.status.progress.damage if self.status and self.status.progress else ()
+
+    @property
     def outcome(self) -> Outcome:
         """What the run has come to: its newest job, or its last attempt on this machine."""
         if self.status:
@@ -207,6 +212,7 @@ def make_json(report: Report) -> dict[str, Any]:
         **figures,
         "steps": steps,
         "attempts": [_attempt_json(attempt, report.causes.get(attempt.label)) for attempt in report.attempts],
+        "damage": list(report.damage),
         "stragglers": [json_value(event.fields) for event in report.events if event.kind == "straggler"],
         "findings": [json_value(event.fields) for event in report.events if event.kind == "finding"],
     }

@@ -16,6 +16,8 @@ from slurmddp.runs.layout import RunDir
 
 MOST_METRICS: Final = 4000
 """Of more metrics only those that show the shape of a bucket are kept."""
+MOST_SAVES: Final = 1000
+"""So many checkpoints of an attempt are drawn."""
 MOST_NAMES: Final = 100
 """Of an attempt; others are left out."""
 MOST_ATTEMPTS: Final = 2000
@@ -185,8 +187,23 @@ def build_checkpoint_curves(attempts: Sequence[TimedAttempt]) -> Curves:
         for attempt in attempts:
             found = ((event.count("step"), event.number(name)) for event in attempt.events.all("checkpoint"))
             if points := [(step, value) for step, value in found if value is not None]:
-                lines.setdefault(name, []).append(_build_line(attempt.label, points))
+                odd = sum(not math.isfinite(value) for _, value in points)
+                line = _build_line(attempt.label, _outline(points), ValueCount(len(points), odd))
+                lines.setdefault(name, []).append(line)
     return lines
+
+
+def _outline(points: list[Point]) -> list[Point]:
+    """Return points that show the same shape, `MOST_SAVES` or a little more: the least and the most of each bucket."""
+    size = 2 * len(points) // MOST_SAVES
+    if size <= 1:
+        return points
+    buckets = (points[at : at + size] for at in range(0, len(points), size))
+    return [point for bucket in buckets for point in sorted((min(bucket, key=_height), max(bucket, key=_height)))]
+
+
+def _height(point: Point) -> float:
+    return point[1]
 
 
 def _build_line(label: str, points: list[Point], logged: ValueCount | None = None) -> Line:

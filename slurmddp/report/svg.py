@@ -5,8 +5,8 @@ square of SIDE by SIDE that is stretched.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from slurmddp.report import number_format
@@ -20,6 +20,8 @@ from slurmddp.text import format_duration
 SIDE: Final = 1000
 MOST_MARKS: Final = 500
 """On one bar."""
+MOST_PARTS: Final = 1000
+"""Of a bar; of more spans, those that are too short to be seen are joined."""
 _EDGE: Final = 0.06
 STYLES: Final = 6
 """Styles of lines, each with a colour of its own, every second one dashed; one more is for all other lines."""
@@ -82,7 +84,7 @@ def draw_bar(
     There are at most MOST_MARKS moments: of more, evenly chosen ones.
     """
     pieces, length = [], timeline.end - timeline.begin or 1.0
-    for span in spans:
+    for span in _join_short(spans, length / MOST_PARTS) if len(spans) > MOST_PARTS else spans:
         words = f"{KINDS[span.kind]}: {number_format.duration(span.seconds)} from {number_format.clock(span.begin)}"
         place = _percent((span.begin - timeline.begin) / length)
         pieces.append(Mark(span.kind, place, words, _percent(span.seconds / length)))
@@ -91,6 +93,17 @@ def draw_bar(
         words = f"{describe_event(event)}, {number_format.clock(event.time)}"
         pieces.append(Mark(event.kind, _percent((event.time - timeline.begin) / length), words))
     return pieces
+
+
+def _join_short(spans: Sequence[Span], shortest_s: float) -> Iterator[Span]:
+    """Yield the spans, short ones joined with those behind them to one of the kind that has the most of its time."""
+    joined: list[Span] = []
+    for span in spans:
+        joined.append(span)
+        if span.end - joined[0].begin >= shortest_s or span is spans[-1]:
+            longest = max(joined, key=lambda one: one.seconds)
+            yield replace(longest, begin=joined[0].begin, end=span.end)
+            joined.clear()
 
 
 def draw_shares(seconds: Sequence[tuple[TimeKind, float]]) -> list[Mark]:

@@ -386,6 +386,20 @@ def test_a_compressed_bomb_is_refused_before_it_fills_the_disk(tmp_path, monkeyp
     assert not [*Path(tempfile.gettempdir()).glob("slurmddp-*/0")]
 
 
+@pytest.mark.skipif(not shutil.which("zstd"), reason="needs the program zstd")
+def test_a_bomb_of_zstd_is_refused_and_its_program_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr(output_files, "MOST_BYTES", 2**22)
+    zeros, path = tmp_path / "zeros", tmp_path / "x.zst"
+    zeros.touch()
+    os.truncate(zeros, 2**28)
+    subprocess.run(["zstd", "-q", zeros, "-o", path], check=True)
+    assert path.stat().st_size < 2**17
+    with pytest.raises(UsageError, match=r"x\.zst' has too much text"):
+        diagnose_output([str(path)], io.BytesIO())
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    assert "zstd" not in {Path(f"/proc/{child}/comm").read_text().strip() for child in children}
+
+
 def test_all_compressed_files_of_a_folder_share_the_bound_and_plain_ones_have_none(tmp_path, monkeypatch):
     monkeypatch.setattr(output_files, "MOST_BYTES", 2**20)
     for rank in range(3):

@@ -66,7 +66,7 @@ def run(tmp_path):
 
 def write(run, *events):
     head = {"job": "7", "attempt": "0.0", "rank": 0, "host": "n1"}
-    lines = ({"time": 1795305000.0 + number, **head, **event} for number, event in enumerate(events))
+    lines = ({"time": 1795305000.0 + number, "event": "", **head, **event} for number, event in enumerate(events))
     run.events.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
@@ -258,6 +258,24 @@ def test_of_very_many_checkpoints_and_notices_some_are_marked(run):
     )
     content = of(run)
     assert content.count(b'class="notice"') < 1100 and content.count(b'class="tick"') < 600
+
+
+def test_the_page_of_very_many_checkpoints_is_small_and_shows_the_longest(run):
+    saves = [{"event": "checkpoint", "step": step, "held_s": 0.4, "write_s": step % 7} for step in range(20_000)]
+    saves[12_345]["held_s"] = 77.25
+    write(run, {"event": "start"}, {"event": "loop", "step": 0}, *saves)
+    content = of(run)
+    assert len(content) < 500_000 and "77.25" in Page(content).text
+
+
+def test_records_that_could_not_be_read_are_on_the_page_and_in_json(recorded):
+    with recorded.events.open("a") as file:
+        file.write('{"time": 1, "event": "sta\n')
+    report = collect_report(recorded, {"PATH": "/nowhere"}, now=1795305300.0)
+    (line,) = make_json(report)["damage"]
+    assert line.startswith("events.jsonl: line ")
+    text = Page(render_page(report)).text
+    assert "Records that could not be read" in text and line in text
 
 
 def test_a_strange_number_inside_a_finding_is_a_text_in_json(run):
