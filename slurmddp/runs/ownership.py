@@ -6,6 +6,7 @@ ended. Standard library only.
 
 from __future__ import annotations
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -55,8 +56,8 @@ class Claim(NamedTuple):
 
 
 def attempt_order(attempt: str) -> list[int]:
-    """Return the numbers by which the attempts of one job are compared."""
-    return [int(part) if part.isdecimal() else -1 for part in attempt.split(".")]
+    """Return the numbers by which the attempts of one job are compared; -1 for what is no count of starts."""
+    return [int(part) if re.fullmatch(r"\d{1,9}", part) else -1 for part in attempt.split(".")]
 
 
 def is_running_here(owner: Path, job_id: str) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from slurmddp import exit_codes
 from slurmddp.errors import FencedError
-from slurmddp.runs.ownership import HeldError, Ownership, ownership_of, take_file
+from slurmddp.runs.ownership import HeldError, Ownership, attempt_order, ownership_of, take_file
 
 
 def test_the_attempt_that_the_file_names_may_write(tmp_path):
@@ -171,3 +171,9 @@ def test_in_any_order_of_the_steps_of_several_processes_one_takes_the_file(tmp_p
             assert owner.read_text() == f"{taken[0]}\n"
         if not turns.killed:
             assert list(owner.parent.iterdir()) == [owner]
+
+
+def test_the_order_of_attempts_is_that_of_their_numbers_whatever_a_record_says():
+    names = ["0.9", "0.10", "2.0"]
+    assert sorted(reversed(names), key=attempt_order) == names
+    assert attempt_order(f"{'9' * 5000}.0") == [-1, 0]
