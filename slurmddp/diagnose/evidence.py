@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from slurmddp.diagnose.flight_recorder import Divergence, find_lagging_rank
+from slurmddp.diagnose.line_meanings import ENDED, HARMLESS, SLURM, WARNING, find_meaning
 from slurmddp.diagnose.log_reader import (
     LogLine,
     cut_around,
@@ -39,8 +40,6 @@ from slurmddp.runs.log_tail import read_timestamp
 
 SUSPICIOUS_LINES: Final = 3
 """How many lines are shown when the cause is not known."""
-_BY_SLURM: Final = re.compile(r"srun: |slurmstepd|\[\d{4}-\S+\] error: \*\*\*|\S+ slurmddp: ")
-"""Lines of Slurm and slurmddp are no warnings of the program, so it cannot outlive them."""
 _WRONG: Final = re.compile(r"error|fatal|exception|traceback|failed|cannot|abort|panic|denied|invalid")
 _DOUBTFUL: Final = re.compile(
     r"\b(?:killed|unable|could not|not found|lost|refused|timed out|unexpected|nan|watchdog|timing out)\b"
@@ -62,27 +61,8 @@ _GOOD_END: Final = compile_regex(
     r"max_(?:epochs|steps)=\d+` reached|train_runtime|exit(?:ed)?(?: with)?(?: code| status)?:? 0\b"
 )
 """What programs print that ended well."""
-_WARNING: Final = compile_regex(
-    r"NCCL WARN|\bwandb: |\bld: cannot find -l|ld returned \d+ exit status|failed call to cuInit|"
-    r"^\[W.*\w\.cpp:\d+\]"
-)
-"""What torch, NCCL, trackers and compilers say before the program fails, or before it tries something else."""
-_HARMLESS: Final = re.compile(
-    r"(?<!NCCL )(?i:warn)|(?i:\bignor|retry|retries|trying again|\bskipp|\bexcept\b|^\s*raise\b|\braise \w+\()|"
-    r"sigkill_handler\]|exits with return code|\*\*\* Aborted at |Job step aborted|Unspecified error|error: \*\*\* |"
-    r"^\W*(?i:aborted|core dumped)\W*(?:\(core dumped\))?$"
-)
-"""Warnings, source code, the command lines of launchers, and notices that something was aborted say no cause."""
 _WRAPPER: Final = re.compile(r"[\w.]*(?:DatasetGenerationError|RayTaskError|InstantiationException)\b")
 """Exceptions that libraries raise instead of the one that says why."""
-_ENDED: Final = re.compile(
-    r"Traceback \(most|^\s*File \"[^\"]+\", line \d+|srun: error|slurmstepd: error|ChildFailedError|Root Cause|"
-    r"terminate called|^ *what\(\): |core dumped|frame #\d+: |NCCL failure|unhandled \w+ error|"
-    r"NCCL INFO (?:\w+/)*(?:init|enqueue|group|proxy)\w*\.cc:\d+ -> [1-6]\b|"
-    r"(?i:\b(?:aborted|killed|terminat(?:ed|ing)|(?<!non-)fatal|panic|segmentation|sig(?:kill|abrt|segv|bus|term))\b|"
-    r"exit(?:s|ed|ing)? ?(?:with )?(?:return )?(?:code|status)\W{0,3}-?[1-9]|exitcode\W+-?[1-9])"
-)
-"""What a log shows of a program that ended badly. Without it, a line that only warns explains nothing."""
 _NAMED_EXCEPTION: Final = re.compile(
     r"(?<![\w.])((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Failed))(?::(?: |$)|\((?=['\"]))"
 )
@@ -195,7 +175,7 @@ def observe_lines(
         match = find_rule(line.text)
         if match and (match[0].key, match[0].general) not in known:
             known.add((match[0].key, match[0].general))
-            after = None if _BY_SLURM.match(line.text) else ordinary_after[index + 1]
+            after = None if find_meaning(line.text) & SLURM else ordinary_after[index + 1]
             time = read_time(line, near or 0.0) if line.time is None else line.time
             own_rank, place = line.rank if rank is None else rank, host or line.host
             more: dict[str, Any] = {"time": time, "lines_after": after}
@@ -224,7 +204,7 @@ def observe_last_words(lines: Sequence[LogLine], *, has_ended: bool = False) -> 
             is_vague = rule.general and rule.role == "cause"
             is_weak = not has_ended and (rule.place == "end" or is_vague)
             goes_on = bool(after) and (text != line.text or rule.place == "end" or _shows_steps(lines, after))
-            if is_weak and (goes_on or _WARNING.search(text)):
+            if is_weak and (goes_on or find_meaning(text) & WARNING):
                 continue
             evidence = replace(make_evidence(line), text=text.strip())
             seen = make_observation(rule, groups, evidence, time=line.time, rank=line.rank, host=line.host)
@@ -249,7 +229,7 @@ def _last_words(lines: Sequence[LogLine]) -> Iterator[tuple[LogLine, int]]:
     end = [line_shape(line.text) for line, is_one in zip(lines, ordinary, strict=True) if is_one][-OUTLIVED_LINES:]
     most = OUTLIVED_LINES if len(set(end)) > len(end) / 2 else MOST_AFTER_FATAL
     for line, number, own in zip(lines, after, ordinary, strict=True):
-        if number - own <= most and not _HARMLESS.search(line.text):
+        if number - own <= most and not find_meaning(line.text) & HARMLESS:
             yield line, number - own
 
 
@@ -299,7 +279,7 @@ def _read_evidence(files: Sequence[Sequence[LogLine]], exits: Sequence[RankExit]
     has_ended = not may_go_on
     for file, outlived in zip(files, caught, strict=True):
         behind = max((index + 1 for index, line in enumerate(file) if line.text in outlived), default=0)
-        has_ended = has_ended or any(_ENDED.search(line.text) for line in file[behind:])
+        has_ended = has_ended or any(find_meaning(line.text) & ENDED for line in file[behind:])
     by_name = {relative_path(file[0].path): file for file in files if file}
     ordinary = Counter({name: len(ordinary_lines(file)) for name, file in by_name.items()})
     counts = partial(_counts, files=by_name, ordinary=ordinary, may_be_well=may_be_well, has_ended=has_ended)
@@ -325,7 +305,7 @@ def _counts(seen: Observation, files: _Files, ordinary: Counter[str], *, may_be_
     after = seen.lines_after or 0
     if may_be_well and seen.lines_after is not None and after + elsewhere > OUTLIVED_LINES:
         return False
-    is_warning = after > 0 and not has_ended and _WARNING.search(seen.line.text) is not None
+    is_warning = after > 0 and not has_ended and find_meaning(seen.line.text) & WARNING
     return not (is_warning and _shows_steps(files.get(seen.line.file, ()), after))
 
 
@@ -349,20 +329,25 @@ def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     """
     shapes = [line_shape(line.text) for line in lines]
     own = {line.offset for line in ordinary_lines(drop_teardown(lines))}
-    starts, heads, ended = [0, *_find_outlived_ends(lines, own)], {tuple(shapes[:2])}, False
+    starts, sure, heads = [0, *_find_outlived_ends(lines, own)], {0}, set()
+    if not any(_has_end(line.text, _ENDS) for line in lines[:2]):
+        heads.add(tuple(shapes[:2]))
+    ended = ended_well = False
     for index, line in enumerate(lines[:-1]):
         head = tuple(shapes[index : index + 3])
         if _JOB_END.search(line.text):
             starts.append(index + 1)
         elif ended and (head in heads or head[:2] in heads):
             starts.append(index)
-            ended = False
+            sure |= {index} if ended_well and len({*head[:2]}) == 2 else set()  # noqa: PLR2004 two lines that differ
+            ended = ended_well = False
         elif ended and all(one.offset in own and not _looks_wrong(one) for one in lines[index : index + 3]):
             heads |= {head} if len(set(head)) == len(head) else set()
             ended = False
-        ended = ended or _has_end(line.text, _ENDS)
+        ended_well = ended_well or _GOOD_END.search(line.text) is not None
+        ended = ended or ended_well or _has_end(line.text, _ENDS)
     after = [*accumulate((line.offset in own for line in reversed(lines)), initial=0)][::-1]
-    long = (start for start in sorted(starts, reverse=True) if after[start] > MOST_AFTER_FATAL)
+    long = (start for start in sorted(starts, reverse=True) if after[start] > MOST_AFTER_FATAL or start in sure)
     return lines[next(long, 0) :]
 
 
