@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate, islice
@@ -22,7 +22,7 @@ from slurmddp.diagnose.log_reader import (
 from slurmddp.diagnose.prefixes import TIME, strip_prefixes
 from slurmddp.diagnose.rank_exits import RankExit, parse_rank_exits
 from slurmddp.diagnose.rule_types import Line, Observation, Rule, compile_regex
-from slurmddp.diagnose.rules import find_rule
+from slurmddp.diagnose.rules import end_causes, find_rule
 from slurmddp.diagnose.teardown import drop_teardown
 from slurmddp.diagnose.tracebacks import (
     MOST_AFTER_FATAL,
@@ -53,6 +53,12 @@ _HEAD_LINES: Final = 10
 _LAUNCHER_ENDS: Final = ("ChildFailedError", "Root Cause")
 _JOB_END: Final = re.compile(r"error: \*\*\* JOB \d+ ON \S+ CANCELLED AT ")
 _MOST_LAST_WORDS: Final = 500
+PORT_TAKEN: Final = "port-taken"
+_LAUNCHER: Final = compile_regex(
+    r"torch/distributed/(?:run|launch|launcher/\w+|elastic/(?:agent|rendezvous)/[\w/]+)\.py\b|/accelerate/commands/|"
+    r"/deepspeed/launcher/|\[(?:launch|runner)\.py:\d+"
+)
+_TASKS_OF_NODE: Final = re.compile(r"srun: error: [\w.-]+: tasks \d")
 _Files = Mapping[str, Sequence[LogLine]]
 _GOOD_END: Final = compile_regex(
     r"(?i:(?:finish\w*|complet\w*|done|ended|saved?)\b.{0,20} success\w*|success\w* (?:finish|complet|ended)|com "
@@ -183,6 +189,17 @@ def observe_lines(
             yield weaken(seen) if seen.is_cause and (after or 0) > OUTLIVED_LINES else seen
 
 
+def runs_launcher(lines: Iterable[LogLine]) -> bool:
+    """Return whether a process prints what launchers print, so that it runs one: torchrun, accelerate or deepspeed."""
+    return any(_LAUNCHER.search(line.text) for line in lines)
+
+
+def blame_launcher(seen: Observation) -> Observation:
+    """Return the observation of a port that is in use as one of a program that starts a launcher in each rank."""
+    rule = end_causes()["launcher"]
+    return replace(seen, rule=rule, what=rule.what) if seen.rule.key == PORT_TAKEN else seen
+
+
 def observe_last_words(lines: Sequence[LogLine], *, has_ended: bool = False) -> Iterator[Observation]:
     """Yield what the last lines say of a failure, though no traceback is whole: the first of each key.
 
@@ -284,6 +301,8 @@ def _read_evidence(files: Sequence[Sequence[LogLine]], exits: Sequence[RankExit]
     ordinary = Counter({name: len(ordinary_lines(file)) for name, file in by_name.items()})
     counts = partial(_counts, files=by_name, ordinary=ordinary, may_be_well=may_be_well, has_ended=has_ended)
     found = [seen for seen in found if counts(seen)]
+    if _runs_launchers_in_ranks(lines, exits):
+        found = [blame_launcher(seen) for seen in found]
     if not any(seen.is_cause for seen in found):
         found += [seen for file in files for seen in observe_last_words(file, has_ended=has_ended) if counts(seen)]
     return Evidence(
@@ -296,6 +315,13 @@ def _read_evidence(files: Sequence[Sequence[LogLine]], exits: Sequence[RankExit]
         has_wrong_end=has_wrong_end or len(lines) <= _HEAD_LINES + _LAST_LINES,
         continued_after_exit=_continues_after_exit(lines),
     )
+
+
+def _runs_launchers_in_ranks(lines: Sequence[LogLine], exits: Sequence[RankExit]) -> bool:
+    """Return whether several ranks run a launcher each, and srun shows that some of them share a node."""
+    hosts = [host for host, _ in {(end.host, end.number) for end in exits if end.host}]
+    shared = len(hosts) > len(set(hosts)) or any(_TASKS_OF_NODE.match(end.line.text) for end in exits)
+    return shared and len({line.rank for line in lines if line.rank is not None and runs_launcher([line])}) > 1
 
 
 def _counts(seen: Observation, files: _Files, ordinary: Counter[str], *, may_be_well: bool, has_ended: bool) -> bool:
