@@ -23,7 +23,7 @@ from slurmddp.diagnose.prefixes import TIME, strip_prefixes
 from slurmddp.diagnose.rank_exits import RankExit, parse_rank_exits
 from slurmddp.diagnose.rule_types import Line, Observation, Rule, compile_regex
 from slurmddp.diagnose.rules import end_causes, find_rule
-from slurmddp.diagnose.teardown import drop_teardown
+from slurmddp.diagnose.teardown import drop_orphans, drop_teardown
 from slurmddp.diagnose.tracebacks import (
     MOST_AFTER_FATAL,
     OUTLIVED_LINES,
@@ -53,6 +53,7 @@ _HEAD_LINES: Final = 10
 _LAUNCHER_ENDS: Final = ("ChildFailedError", "Root Cause")
 _JOB_END: Final = re.compile(r"error: \*\*\* JOB \d+ ON \S+ CANCELLED AT ")
 _MOST_LAST_WORDS: Final = 500
+_NUMBER: Final = re.compile(r"\d{1,18}")
 PORT_TAKEN: Final = "port-taken"
 _LAUNCHER: Final = compile_regex(
     r"torch/distributed/(?:run|launch|launcher/\w+|elastic/(?:agent|rendezvous)/[\w/]+)\.py\b|/accelerate/commands/|"
@@ -72,7 +73,14 @@ _WRAPPER: Final = re.compile(r"[\w.]*(?:DatasetGenerationError|RayTaskError|Inst
 _NAMED_EXCEPTION: Final = re.compile(
     r"(?<![\w.])((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Failed))(?::(?: |$)|\((?=['\"]))"
 )
-_ENDS: Final = (*_LAUNCHER_ENDS, "slurmstepd: error: ***", "Traceback (most", "DUE TO ")
+_ENDS: Final = (
+    *_LAUNCHER_ENDS,
+    "slurmstepd: error: ***",
+    "oom_kill event",
+    "oom-kill event",
+    "Traceback (most",
+    "DUE TO ",
+)
 """What a start prints that ends: only after it another start can follow in the same file."""
 
 
@@ -282,7 +290,9 @@ def read_log_evidence(
     kept = [drop_teardown(file) for file in files]
     exits = parse_rank_exits(*([line for file in part for line in file] for part in (files, kept)))
     found = _read_evidence(kept, exits, has_failed=has_failed)
-    return found if found.observations or exits else _read_evidence(files, exits, has_failed=has_failed)
+    if found.observations or exits:
+        return found
+    return _read_evidence([drop_orphans(file) for file in files], exits, has_failed=has_failed)
 
 
 def _read_evidence(files: Sequence[Sequence[LogLine]], exits: Sequence[RankExit], *, has_failed: bool) -> Evidence:
@@ -354,7 +364,8 @@ def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     launcher has reported the end. What is shorter than the last words of a program is no start.
     """
     shapes = [line_shape(line.text) for line in lines]
-    own = {line.offset for line in ordinary_lines(drop_teardown(lines))}
+    own = {line.offset for line in ordinary_lines(drop_teardown(lines)) if not names_exception(line.text)}
+    continued = _find_continued(lines, shapes, own)
     starts, sure, heads = [0, *_find_outlived_ends(lines, own)], {0}, set()
     if not any(_has_end(line.text, _ENDS) for line in lines[:2]):
         heads.add(tuple(shapes[:2]))
@@ -362,8 +373,8 @@ def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     for index, line in enumerate(lines[:-1]):
         head = tuple(shapes[index : index + 3])
         if _JOB_END.search(line.text):
-            starts.append(index + 1)
-        elif ended and (head in heads or head[:2] in heads):
+            starts += [] if index in continued else [index + 1]
+        elif ended and (head in heads or head[:2] in heads) and index not in continued:
             starts.append(index)
             sure |= {index} if ended_well and len({*head[:2]}) == 2 else set()  # noqa: PLR2004 two lines that differ
             ended = ended_well = False
@@ -375,6 +386,20 @@ def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     after = [*accumulate((line.offset in own for line in reversed(lines)), initial=0)][::-1]
     long = (start for start in sorted(starts, reverse=True) if after[start] > MOST_AFTER_FATAL or start in sure)
     return lines[next(long, 0) :]
+
+
+def _find_continued(lines: Sequence[LogLine], shapes: Sequence[str], own: Container[int]) -> frozenset[int]:
+    """Return the lines whose program goes on behind them: its next line is as one before, with no lower number."""
+    last: dict[str, int] = {}
+    found: list[int] = []
+    behind: list[int] = []
+    for index, line in enumerate(lines):
+        behind.append(index)
+        if line.offset in own:
+            number = int(match[0]) if (match := _NUMBER.search(line.text)) else -1
+            found += behind if 0 <= last.get(shapes[index], -1) <= number else []
+            last[shapes[index]], behind = number, []
+    return frozenset(found)
 
 
 def _has_end(text: str, words: Sequence[str]) -> bool:

@@ -29,9 +29,19 @@ _CHILD_ERROR: Final = re.compile(
     r"EOFError|\S*UnpicklingError|FileNotFoundError|BrokenPipeError|Connection\w+Error|_pickle\.|"
     r"OSError: \[Errno (?:9|16|39)\] |ValueError: semaphore or lock released"
 )
+_ORPHAN_ERROR: Final = re.compile(r"EOFError|\S*UnpicklingError")
 _FRAME: Final = re.compile(r"\s*File \"")
 _EXCEPTION: Final = re.compile(r"[\w.]*[A-Z]\w*(?:Error|Exception|Exit|Interrupt)\b|_pickle\.")
 _IGNORED_PIPE: Final = re.compile(r"BrokenPipeError: \[Errno 32\]")
+
+
+def drop_orphans(lines: Sequence[LogLine]) -> list[LogLine]:
+    """Return the lines without the tracebacks of children that could not read what their dead parent was to send."""
+    dropped: set[int] = set()
+    for index, line in enumerate(lines):
+        if line.text.endswith(HEADER) and (found := _find_teardown(lines, index)):
+            dropped |= found if _ORPHAN_ERROR.match(lines[max(found)].text) else set()
+    return [line for index, line in enumerate(lines) if index not in dropped]
 
 
 def drop_teardown(lines: Sequence[LogLine]) -> list[LogLine]:
