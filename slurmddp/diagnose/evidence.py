@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate, islice
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from slurmddp.diagnose.flight_recorder import Divergence, find_lagging_rank
+from slurmddp.diagnose.line_meanings import ENDED, HARMLESS, SLURM, WARNING, find_meaning
 from slurmddp.diagnose.log_reader import (
     LogLine,
     cut_around,
@@ -21,8 +22,8 @@ from slurmddp.diagnose.log_reader import (
 from slurmddp.diagnose.prefixes import TIME, strip_prefixes
 from slurmddp.diagnose.rank_exits import RankExit, parse_rank_exits
 from slurmddp.diagnose.rule_types import Line, Observation, Rule, compile_regex
-from slurmddp.diagnose.rules import find_rule
-from slurmddp.diagnose.teardown import drop_teardown
+from slurmddp.diagnose.rules import end_causes, find_rule
+from slurmddp.diagnose.teardown import drop_orphans, drop_teardown
 from slurmddp.diagnose.tracebacks import (
     MOST_AFTER_FATAL,
     OUTLIVED_LINES,
@@ -39,8 +40,6 @@ from slurmddp.runs.log_tail import read_timestamp
 
 SUSPICIOUS_LINES: Final = 3
 """How many lines are shown when the cause is not known."""
-_BY_SLURM: Final = re.compile(r"srun: |slurmstepd|\[\d{4}-\S+\] error: \*\*\*|\S+ slurmddp: ")
-"""Lines of Slurm and slurmddp are no warnings of the program, so it cannot outlive them."""
 _WRONG: Final = re.compile(r"error|fatal|exception|traceback|failed|cannot|abort|panic|denied|invalid")
 _DOUBTFUL: Final = re.compile(
     r"\b(?:killed|unable|could not|not found|lost|refused|timed out|unexpected|nan|watchdog|timing out)\b"
@@ -54,6 +53,13 @@ _HEAD_LINES: Final = 10
 _LAUNCHER_ENDS: Final = ("ChildFailedError", "Root Cause")
 _JOB_END: Final = re.compile(r"error: \*\*\* JOB \d+ ON \S+ CANCELLED AT ")
 _MOST_LAST_WORDS: Final = 500
+_NUMBER: Final = re.compile(r"\d{1,18}")
+PORT_TAKEN: Final = "port-taken"
+_LAUNCHER: Final = compile_regex(
+    r"torch/distributed/(?:run|launch|launcher/\w+|elastic/(?:agent|rendezvous)/[\w/]+)\.py\b|/accelerate/commands/|"
+    r"/deepspeed/launcher/|\[(?:launch|runner)\.py:\d+"
+)
+_TASKS_OF_NODE: Final = re.compile(r"srun: error: [\w.-]+: tasks \d")
 _Files = Mapping[str, Sequence[LogLine]]
 _GOOD_END: Final = compile_regex(
     r"(?i:(?:finish\w*|complet\w*|done|ended|saved?)\b.{0,20} success\w*|success\w* (?:finish|complet|ended)|com "
@@ -62,31 +68,19 @@ _GOOD_END: Final = compile_regex(
     r"max_(?:epochs|steps)=\d+` reached|train_runtime|exit(?:ed)?(?: with)?(?: code| status)?:? 0\b"
 )
 """What programs print that ended well."""
-_WARNING: Final = compile_regex(
-    r"NCCL WARN|\bwandb: |\bld: cannot find -l|ld returned \d+ exit status|failed call to cuInit|"
-    r"^\[W.*\w\.cpp:\d+\]"
-)
-"""What torch, NCCL, trackers and compilers say before the program fails, or before it tries something else."""
-_HARMLESS: Final = re.compile(
-    r"(?<!NCCL )(?i:warn)|(?i:\bignor|retry|retries|trying again|\bskipp|\bexcept\b|^\s*raise\b|\braise \w+\()|"
-    r"sigkill_handler\]|exits with return code|\*\*\* Aborted at |Job step aborted|Unspecified error|error: \*\*\* |"
-    r"^\W*(?i:aborted|core dumped)\W*(?:\(core dumped\))?$"
-)
-"""Warnings, source code, the command lines of launchers, and notices that something was aborted say no cause."""
 _WRAPPER: Final = re.compile(r"[\w.]*(?:DatasetGenerationError|RayTaskError|InstantiationException)\b")
 """Exceptions that libraries raise instead of the one that says why."""
-_ENDED: Final = re.compile(
-    r"Traceback \(most|^\s*File \"[^\"]+\", line \d+|srun: error|slurmstepd: error|ChildFailedError|Root Cause|"
-    r"terminate called|^ *what\(\): |core dumped|frame #\d+: |NCCL failure|unhandled \w+ error|"
-    r"NCCL INFO (?:\w+/)*(?:init|enqueue|group|proxy)\w*\.cc:\d+ -> [1-6]\b|"
-    r"(?i:\b(?:aborted|killed|terminat(?:ed|ing)|(?<!non-)fatal|panic|segmentation|sig(?:kill|abrt|segv|bus|term))\b|"
-    r"exit(?:s|ed|ing)? ?(?:with )?(?:return )?(?:code|status)\W{0,3}-?[1-9]|exitcode\W+-?[1-9])"
-)
-"""What a log shows of a program that ended badly. Without it, a line that only warns explains nothing."""
 _NAMED_EXCEPTION: Final = re.compile(
     r"(?<![\w.])((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Failed))(?::(?: |$)|\((?=['\"]))"
 )
-_ENDS: Final = (*_LAUNCHER_ENDS, "slurmstepd: error: ***", "Traceback (most", "DUE TO ")
+_ENDS: Final = (
+    *_LAUNCHER_ENDS,
+    "slurmstepd: error: ***",
+    "oom_kill event",
+    "oom-kill event",
+    "Traceback (most",
+    "DUE TO ",
+)
 """What a start prints that ends: only after it another start can follow in the same file."""
 
 
@@ -195,12 +189,23 @@ def observe_lines(
         match = find_rule(line.text)
         if match and (match[0].key, match[0].general) not in known:
             known.add((match[0].key, match[0].general))
-            after = None if _BY_SLURM.match(line.text) else ordinary_after[index + 1]
+            after = None if find_meaning(line.text) & SLURM else ordinary_after[index + 1]
             time = read_time(line, near or 0.0) if line.time is None else line.time
             own_rank, place = line.rank if rank is None else rank, host or line.host
             more: dict[str, Any] = {"time": time, "lines_after": after}
             seen = make_observation(*match, make_evidence(line), rank=own_rank, host=place, **more)
             yield weaken(seen) if seen.is_cause and (after or 0) > OUTLIVED_LINES else seen
+
+
+def runs_launcher(lines: Iterable[LogLine]) -> bool:
+    """Return whether a process prints what launchers print, so that it runs one: torchrun, accelerate or deepspeed."""
+    return any(_LAUNCHER.search(line.text) for line in lines)
+
+
+def blame_launcher(seen: Observation) -> Observation:
+    """Return the observation of a port that is in use as one of a program that starts a launcher in each rank."""
+    rule = end_causes()["launcher"]
+    return replace(seen, rule=rule, what=rule.what) if seen.rule.key == PORT_TAKEN else seen
 
 
 def observe_last_words(lines: Sequence[LogLine], *, has_ended: bool = False) -> Iterator[Observation]:
@@ -224,7 +229,7 @@ def observe_last_words(lines: Sequence[LogLine], *, has_ended: bool = False) -> 
             is_vague = rule.general and rule.role == "cause"
             is_weak = not has_ended and (rule.place == "end" or is_vague)
             goes_on = bool(after) and (text != line.text or rule.place == "end" or _shows_steps(lines, after))
-            if is_weak and (goes_on or _WARNING.search(text)):
+            if is_weak and (goes_on or find_meaning(text) & WARNING):
                 continue
             evidence = replace(make_evidence(line), text=text.strip())
             seen = make_observation(rule, groups, evidence, time=line.time, rank=line.rank, host=line.host)
@@ -249,7 +254,7 @@ def _last_words(lines: Sequence[LogLine]) -> Iterator[tuple[LogLine, int]]:
     end = [line_shape(line.text) for line, is_one in zip(lines, ordinary, strict=True) if is_one][-OUTLIVED_LINES:]
     most = OUTLIVED_LINES if len(set(end)) > len(end) / 2 else MOST_AFTER_FATAL
     for line, number, own in zip(lines, after, ordinary, strict=True):
-        if number - own <= most and not _HARMLESS.search(line.text):
+        if number - own <= most and not find_meaning(line.text) & HARMLESS:
             yield line, number - own
 
 
@@ -285,7 +290,9 @@ def read_log_evidence(
     kept = [drop_teardown(file) for file in files]
     exits = parse_rank_exits(*([line for file in part for line in file] for part in (files, kept)))
     found = _read_evidence(kept, exits, has_failed=has_failed)
-    return found if found.observations or exits else _read_evidence(files, exits, has_failed=has_failed)
+    if found.observations or exits:
+        return found
+    return _read_evidence([drop_orphans(file) for file in files], exits, has_failed=has_failed)
 
 
 def _read_evidence(files: Sequence[Sequence[LogLine]], exits: Sequence[RankExit], *, has_failed: bool) -> Evidence:
@@ -299,11 +306,13 @@ def _read_evidence(files: Sequence[Sequence[LogLine]], exits: Sequence[RankExit]
     has_ended = not may_go_on
     for file, outlived in zip(files, caught, strict=True):
         behind = max((index + 1 for index, line in enumerate(file) if line.text in outlived), default=0)
-        has_ended = has_ended or any(_ENDED.search(line.text) for line in file[behind:])
+        has_ended = has_ended or any(find_meaning(line.text) & ENDED for line in file[behind:])
     by_name = {relative_path(file[0].path): file for file in files if file}
     ordinary = Counter({name: len(ordinary_lines(file)) for name, file in by_name.items()})
     counts = partial(_counts, files=by_name, ordinary=ordinary, may_be_well=may_be_well, has_ended=has_ended)
     found = [seen for seen in found if counts(seen)]
+    if _runs_launchers_in_ranks(lines, exits):
+        found = [blame_launcher(seen) for seen in found]
     if not any(seen.is_cause for seen in found):
         found += [seen for file in files for seen in observe_last_words(file, has_ended=has_ended) if counts(seen)]
     return Evidence(
@@ -318,6 +327,13 @@ def _read_evidence(files: Sequence[Sequence[LogLine]], exits: Sequence[RankExit]
     )
 
 
+def _runs_launchers_in_ranks(lines: Sequence[LogLine], exits: Sequence[RankExit]) -> bool:
+    """Return whether several ranks run a launcher each, and srun shows that some of them share a node."""
+    hosts = [host for host, _ in {(end.host, end.number) for end in exits if end.host}]
+    shared = len(hosts) > len(set(hosts)) or any(_TASKS_OF_NODE.match(end.line.text) for end in exits)
+    return shared and len({line.rank for line in lines if line.rank is not None and runs_launcher([line])}) > 1
+
+
 def _counts(seen: Observation, files: _Files, ordinary: Counter[str], *, may_be_well: bool, has_ended: bool) -> bool:
     """Return whether it is no line after which much was printed, and no warning of a library that went on."""
     is_head = seen.line.number <= _HEAD_LINES and seen.rank is None  # much may be printed in the other files, too
@@ -325,7 +341,7 @@ def _counts(seen: Observation, files: _Files, ordinary: Counter[str], *, may_be_
     after = seen.lines_after or 0
     if may_be_well and seen.lines_after is not None and after + elsewhere > OUTLIVED_LINES:
         return False
-    is_warning = after > 0 and not has_ended and _WARNING.search(seen.line.text) is not None
+    is_warning = after > 0 and not has_ended and find_meaning(seen.line.text) & WARNING
     return not (is_warning and _shows_steps(files.get(seen.line.file, ()), after))
 
 
@@ -348,22 +364,42 @@ def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     launcher has reported the end. What is shorter than the last words of a program is no start.
     """
     shapes = [line_shape(line.text) for line in lines]
-    own = {line.offset for line in ordinary_lines(drop_teardown(lines))}
-    starts, heads, ended = [0, *_find_outlived_ends(lines, own)], {tuple(shapes[:2])}, False
+    own = {line.offset for line in ordinary_lines(drop_teardown(lines)) if not names_exception(line.text)}
+    continued = _find_continued(lines, shapes, own)
+    starts, sure, heads = [0, *_find_outlived_ends(lines, own)], {0}, set()
+    if not any(_has_end(line.text, _ENDS) for line in lines[:2]):
+        heads.add(tuple(shapes[:2]))
+    ended = ended_well = False
     for index, line in enumerate(lines[:-1]):
         head = tuple(shapes[index : index + 3])
         if _JOB_END.search(line.text):
-            starts.append(index + 1)
-        elif ended and (head in heads or head[:2] in heads):
+            starts += [] if index in continued else [index + 1]
+        elif ended and (head in heads or head[:2] in heads) and index not in continued:
             starts.append(index)
-            ended = False
+            sure |= {index} if ended_well and len({*head[:2]}) == 2 else set()  # noqa: PLR2004 two lines that differ
+            ended = ended_well = False
         elif ended and all(one.offset in own and not _looks_wrong(one) for one in lines[index : index + 3]):
             heads |= {head} if len(set(head)) == len(head) else set()
             ended = False
-        ended = ended or _has_end(line.text, _ENDS)
+        ended_well = ended_well or _GOOD_END.search(line.text) is not None
+        ended = ended or ended_well or _has_end(line.text, _ENDS)
     after = [*accumulate((line.offset in own for line in reversed(lines)), initial=0)][::-1]
-    long = (start for start in sorted(starts, reverse=True) if after[start] > MOST_AFTER_FATAL)
+    long = (start for start in sorted(starts, reverse=True) if after[start] > MOST_AFTER_FATAL or start in sure)
     return lines[next(long, 0) :]
+
+
+def _find_continued(lines: Sequence[LogLine], shapes: Sequence[str], own: Container[int]) -> frozenset[int]:
+    """Return the lines whose program goes on behind them: its next line is as one before, with no lower number."""
+    last: dict[str, int] = {}
+    found: list[int] = []
+    behind: list[int] = []
+    for index, line in enumerate(lines):
+        behind.append(index)
+        if line.offset in own:
+            number = int(match[0]) if (match := _NUMBER.search(line.text)) else -1
+            found += behind if 0 <= last.get(shapes[index], -1) <= number else []
+            last[shapes[index]], behind = number, []
+    return frozenset(found)
 
 
 def _has_end(text: str, words: Sequence[str]) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import islice, pairwise
 from typing import Final
 
+from slurmddp.diagnose.line_meanings import CLOSING, SLURM, find_meaning
 from slurmddp.diagnose.log_reader import LogLine
 from slurmddp.diagnose.teardown import HEADER
 
@@ -55,7 +56,6 @@ _OTHER_KINDS: Final = tuple(
 """The same, of kinds that a short text may begin with by chance."""
 _RAY_COUNT: Final = re.compile(r" \[repeated \d+x across cluster\](?: \(Ray .*)?$")
 """How Ray ends a line that several of its processes printed."""
-_LAUNCHER: Final = re.compile(r"srun: |slurmstepd|torchrun: ")
 _RANK_LABEL: Final = re.compile(r"\[(?:rank|default)(?P<rank>\d+)\]: ?")
 _RANK_IN_PREFIX: Final = re.compile(r"\brank[ _:=]*(\d+)|\[\d+,(\d+)\]|\[default(\d+)\]", re.IGNORECASE)
 
@@ -65,7 +65,7 @@ def strip_prefixes(lines: Sequence[LogLine]) -> list[LogLine]:
     indent = min((len(line.text) - len(line.text.lstrip()) for line in lines), default=0)
     found = [line._replace(text=_RAY_COUNT.sub("", line.text[indent:])) for line in lines]
     for _ in range(_MOST_PREFIXES):
-        printed = [line.text for line in found if line.text.strip() and not _LAUNCHER.match(line.text)]
+        printed = [line.text for line in found if not find_meaning(line.text) & (SLURM | CLOSING)]
         sample = printed[:: max(1, len(printed) // SAMPLE)]
         kinds = _CLEAR_KINDS if len(sample) < _FEWEST_LINES else (*_CLEAR_KINDS, *_OTHER_KINDS)
         needed = max(1.0, REPEATED_SHARE * len(sample))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from slurmddp.diagnose.line_meanings import is_prose
 from slurmddp.diagnose.log_reader import LogLine, cut_around
 from slurmddp.diagnose.rule_types import compile_regex, compile_set
 from slurmddp.errors import UsageError
@@ -26,6 +27,7 @@ _OF_A_RANK: Final = tuple(
     for pattern in (
         rf"{_TASKS}Exited with exit code (?P<status>\d+)",
         rf"{_TASKS}(?P<word>.+)",
+        r"Abort\((?P<status>\d+)\) on node \d+ \(rank (?P<rank>\d+) in comm 0\): application called MPI_Abort",
         r"torchrun: rank (?P<rank>\d+) \(pid \d+\) (?:was killed by (?P<signal>\w+)|ended with (?P<status>\d+))",
         r"rank (?P<rank>\d+) \(pid \d+\) ended with status (?P<status>\d+); stopping the others",
         r"\S*ProcessExitedException: process (?P<rank>\d+) terminated with signal (?P<signal>SIG\w+)",
@@ -56,7 +58,8 @@ _LAST_WORD: Final = compile_regex(
 _PROMPT: Final = compile_regex(r"(?:\([\w.-]+\) ?)?[\w\[].*[@:~\]].*[$#%>](?: |$)|(?:real|user|sys)\s+\d|\W*$")
 _ROOT_CAUSE: Final = "Root Cause (first observed failure):"
 _ROOT_CAUSE_FIELD: Final = compile_regex(r"\s+(?P<name>time|host|rank|exitcode)\s+: (?P<value>\S+)")
-_ROOT_CAUSE_LINES: Final = 8
+_ROOT_CAUSE_LINES: Final = 20
+"""Other ranks may print between them."""
 _SIGNALS: Final = {9: "SIGKILL", 11: "SIGSEGV", 7: "SIGBUS", 6: "SIGABRT", 4: "SIGILL", 15: "SIGTERM"}
 _SIGNAL_WORDS: Final = {
     **dict.fromkeys(("abort", "aborted"), "SIGABRT"),
@@ -69,6 +72,9 @@ _SIGNAL_WORDS: Final = {
 }
 _LAST_LINES: Final = 5
 """A shell names a signal in one of so many lines at the end, below which are only its prompts."""
+_SEARCHED_LINES: Final = 500
+"""So many are looked at to find them among lines of no letters, as the borders of tables."""
+_LETTER: Final = re.compile(r"[^\W_]")
 _ONE_FAILURE_S: Final = 3600.0
 """The launchers of all nodes report a failure within this time: a rank can wait half an hour for its peer."""
 _SHELL_OFFSET: Final = 128
@@ -106,14 +112,15 @@ def parse_rank_exits(
     others = (line for line in lines if not (causes and _ROOT_CAUSE_FIELD.match(line.text)))
     reported = (_parse_line(line, tasks_are_nodes=tasks_are_nodes) for line in others)
     found = [*causes, *filter(None, reported)]
-    last = next((line for line in reversed((own or lines)[-_LAST_LINES:]) if not _PROMPT.match(line.text)), None)
+    spoken = [line for line in (own or lines)[-_SEARCHED_LINES:] if _LETTER.search(line.text)][-_LAST_LINES:]
+    last = next((line for line in reversed(spoken) if not _PROMPT.match(line.text)), None)
     if last and (match := _LAST_WORD.search(last.text.strip())):  # by a shell, also behind a progress bar
         found.append(RankExit(line=last, number=None, signal=_SIGNAL_WORDS[match["word"].lower()]))
     return found
 
 
 def _parse_line(line: LogLine, *, tasks_are_nodes: bool) -> RankExit | None:
-    if not _TELLS_END.Match(line.text):
+    if not _TELLS_END.Match(line.text) or is_prose(line.text):
         return None
     if match := next((match for regex in _OF_A_RANK if (match := regex.match(line.text))), None):
         named = match.groupdict()
@@ -159,7 +166,7 @@ def _parse_root_causes(lines: Sequence[LogLine]) -> Iterator[RankExit]:
         if line.text.strip() == _ROOT_CAUSE:
             below = lines[index + 1 : index + 1 + _ROOT_CAUSE_LINES]
             matches = [match for one in below if (match := _ROOT_CAUSE_FIELD.match(one.text))]
-            fields = {match["name"]: match["value"] for match in matches}
+            fields = {match["name"]: match["value"] for match in reversed(matches)}
             code = int(fields["exitcode"]) if re.fullmatch(r"-?\d{1,9}", fields.get("exitcode", "")) else 1
             time = None  # torchrun prints the local one
             with suppress(ValueError):

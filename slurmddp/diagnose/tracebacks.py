@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Final
 
+from slurmddp.diagnose.line_meanings import CLOSING, SYSTEM, find_meaning
 from slurmddp.diagnose.log_reader import LogLine
-from slurmddp.diagnose.teardown import HEADER, is_teardown
+from slurmddp.diagnose.teardown import HEADER, LINKS
 
 _EXCEPTION = re.compile(r"(?:[A-Za-z_][\w.]*)(?:: .*|:)?$")
 _USUAL_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Iteration)(?::|$)")
@@ -27,19 +28,8 @@ _GOES_ON: Final = re.compile(r" {1,2}(?!File \")[A-Z][a-z]+ \w+ ")
 """A sentence below the line of an exception, indented less than source is."""
 _MOST_MESSAGE_LINES: Final = 4
 _IGNORED: Final = "Exception ignored "
-_LINKS: Final = (
-    "The above exception was the direct cause of the following exception:",
-    "During handling of the above exception, another exception occurred:",
-)
 _FRAME: Final = re.compile(r'\s*File "[^"]+", line \d+')
 _LIBRARY: Final = re.compile(r'/(?:site|dist)-packages/|/lib/python3|File "<')
-_SYSTEM = re.compile(
-    r"srun: |slurmstepd: |slurmd: |\[\d{4}-\S+\] error: \*\*\*|\[[IWEF](?:\d{3,4} | \w+\.cpp)|\[W|[EW]\d{3,4} |"
-    r"Exception raised from |frame #\d+: |terminate called|\S+ slurmddp: |torchrun: |Traceback|={5}|-{5}|[│╭╰]|"
-    r"\S*ChildFailedError|Root Cause|Failures:|Killed|Killing subprocess|Terminated|Exception ignored |told to stop|"
-    r"stop signal received|This is |rank \d+ \(pid|\[\d+\]:$|(?:ERROR|WARNING|INFO):torch\.distributed\."
-)
-"""How lines begin that launchers and dying programs print."""
 _NUMBERS: Final = re.compile(r"[\d.]+")
 MOST_AFTER_FATAL: Final = 12
 """So many ordinary lines may follow a fatal exception, because other ranks still print."""
@@ -94,7 +84,7 @@ def find_tracebacks(lines: Sequence[LogLine]) -> list[Traceback]:
             found.append(Traceback((lines[index],), index + 1))
         elif _follows_frame(lines, index) and (_USUAL_EXCEPTION.match(text) or _DOTTED_EXCEPTION.match(text)):
             found.append(Traceback((join_message(lines, index),), index + 1, find_own_frame(lines, index)))
-        elif text.startswith(_LINKS):
+        elif text.startswith(LINKS):
             linked = True
         index += 1
     return found
@@ -118,7 +108,7 @@ def join_message(lines: Sequence[LogLine], index: int) -> LogLine:
         text = below.text
         is_indented = text.startswith("  ") and line is not lines[index]
         goes_on = line.text.endswith(":") or is_indented or is_broken or _GOES_ON.match(text) is not None
-        if not goes_on or not text or text.endswith(HEADER) or _SYSTEM.match(text) or names_exception(text):
+        if not goes_on or not text or text.endswith(HEADER) or find_meaning(text) & SYSTEM or names_exception(text):
             break
         line = line._replace(text=f"{line.text} {text.strip()}")
         is_broken = is_broken and len(text) >= _BROKEN_AT
@@ -137,7 +127,7 @@ def _find_exception(lines: Sequence[LogLine], start: int) -> int | None:
             break
         if _USUAL_EXCEPTION.match(text):
             return index
-        if other is None and _EXCEPTION.match(text) and not _SYSTEM.match(text):
+        if other is None and _EXCEPTION.match(text) and not find_meaning(text) & SYSTEM:
             other = index
     return other
 
@@ -202,4 +192,4 @@ def names_exception(text: str) -> bool:
 def is_ordinary(line: LogLine) -> bool:
     """Return whether neither a launcher nor a dying program prints such a line."""
     text = line.text
-    return bool(text) and not (text.startswith((" ", "\t", *_LINKS)) or _SYSTEM.match(text) or is_teardown(text))
+    return bool(text) and not (text.startswith((" ", "\t", *LINKS)) or find_meaning(text) & (SYSTEM | CLOSING))

@@ -24,6 +24,7 @@ SHOWN_ABSENT: Final = 8
 STOP_REASONS: Final = ("time limit", "preempted", "requeued", "cancelled", "script killed")
 """What rank 0's record says in brackets of being told to stop; with `-` for the blank it is the cause."""
 _OTHER_JOB: Final = compile_regex(r"(?:slurmstepd|\] error: ).*\*\*\* (?:JOB|STEP) (\d+)")
+_CAME: Final = compile_regex(r"only (\d{1,6}) of (\d{1,6}) ranks reached the rendezvous")
 _PEER_LOST: Final = frozenset({"peer-lost", "aborted"})
 _WAITED: Final = frozenset({"collective-timeout", "rank-missing", "mesh-failed"})
 """What ranks print that waited for another one."""
@@ -231,6 +232,11 @@ def _diagnose_missing_rank(evidence: Evidence, waited: Observation) -> Diagnosis
     found = _diagnose_observation(evidence, waited)
     if waited.rank is not None and waited.rank >= evidence.world_size > 0:
         differ = f"one waits for rank {waited.rank}, and there are {evidence.world_size}"
+        return replace(
+            found, cause="world-size", what=f"ranks disagree on the world size: {differ}", rank=None, host=""
+        )
+    if (came := _CAME.match(waited.what)) and int(came[1]) > int(came[2]):
+        differ = f"{came[1]} reached the rendezvous, where {came[2]} were meant to"
         return replace(
             found, cause="world-size", what=f"ranks disagree on the world size: {differ}", rank=None, host=""
         )

@@ -334,3 +334,68 @@ def test_a_diagnosis_that_nobody_asked_for_ends_with_its_time(run, monkeypatch):
 def test_one_that_ends_in_time_is_the_same_as_one_that_was_asked_for(run):
     happens(run, "job_end", status=77, reason="HF_TOKEN must be set where the job is submitted")
     assert diagnose_in_time(run, "7", {}) == diagnose(run, "7", {})
+
+
+AGENT = """\
+Traceback (most recent call last):
+  File "/env/bin/torchrun", line 8, in <module>
+    sys.exit(main())
+  File "/env/lib/python3.11/site-packages/torch/distributed/run.py", line 1028, in main
+    run(args)
+  File "/env/lib/python3.11/site-packages/torch/distributed/launcher/api.py", line 374, in launch_agent
+    result = agent.run()
+  File "/env/lib/python3.11/site-packages/torch/distributed/elastic/rendezvous/static_tcp_rendezvous.py", line 67, in x
+    self._store = TCPStore(
+torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 29500, \
+useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use
+"""
+COMMAND_LINE = "/env/bin/llamafactory-cli"
+CALLED = f"""\
+Traceback (most recent call last):
+  File "{COMMAND_LINE}", line 8, in <module>
+    subprocess.run(["torchrun", "launcher.py"], check=True)
+subprocess.CalledProcessError: Command '['torchrun', 'launcher.py']' returned non-zero exit status 1.
+"""
+IN_PROCESS = AGENT.replace("torch/distributed/launcher/api.py", "accelerate/commands/launch.py")
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        (AGENT + CALLED, "exit status 1"),
+        (AGENT + CALLED, CALLED.splitlines()[-1]),
+        (IN_PROCESS, IN_PROCESS.splitlines()[-1]),
+        (IN_PROCESS, "exit status 1"),
+    ],
+)
+def test_a_launcher_that_each_rank_starts_is_why_a_port_is_in_use(run, output, reason):
+    run.attempt("17", "0.0").mkdir(parents=True)
+    run.rank_log("17", "0.0", 0).write_text("the tokenizer is loaded\n")
+    run.rank_log("17", "0.0", 1).write_text(output)
+    run.rank_record("17", "0.0", 1).write_text(f"76 rank 1 on n1: {reason}\n")
+    found = diagnose(run, "17", {})
+    assert (found.cause, found.rank, found.host, found.again) == ("launcher-in-rank", 1, "n1", False)
+    assert "slurmddp submit train.py" in found.advice and "EADDRINUSE" in found.evidence[0].text
+
+
+def test_a_port_in_use_where_no_rank_starts_a_launcher_is_another_programs(run):
+    run.attempt("17", "0.0").mkdir(parents=True)
+    own = '  File "/env/torch/distributed/elastic/multiprocessing/errors/__init__.py", line 367, in wrapper\n'
+    said = f"Traceback (most recent call last):\n{own}{AGENT.splitlines()[-1]}\n"
+    run.rank_log("17", "0.0", 0).write_text(said)
+    run.rank_record("17", "0.0", 0).write_text(f"76 rank 0 on n1: {AGENT.splitlines()[-1]}\n")
+    assert (found := diagnose(run, "17", {})).cause == "port-taken" and found.again
+
+
+@pytest.mark.parametrize(
+    ("end", "cause"),
+    [
+        ("srun: error: n1: tasks 0-1: Exited with exit code 1\n", "launcher-in-rank"),
+        ("srun: error: n1: task 1: Exited with exit code 1\nsrun: error: n1: task 0: Killed\n", "launcher-in-rank"),
+        ("srun: error: n1: task 0: Exited with exit code 1\nsrun: error: n2: task 1: Killed\n", "port-taken"),
+    ],
+)
+def test_launchers_of_several_ranks_are_told_in_one_output_where_the_ranks_share_a_node(told, end, cause):
+    """One a node is how people start torchrun by srun."""
+    lines = [f"{rank}: {line}\n" for rank in (0, 1) for line in AGENT.splitlines()]
+    assert told("".join(lines) + end, state="FAILED", exit_status="1:0").cause == cause

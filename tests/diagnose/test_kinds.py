@@ -1,0 +1,276 @@
+"""Eight kinds of mistakes that a reader of logs makes: each has texts as people have met them, and what is right."""
+
+import pytest
+
+from slurmddp.diagnose.evidence import read_log_evidence
+from slurmddp.diagnose.rule_types import UNKNOWN
+from slurmddp.diagnose.verdict import judge
+from slurmddp.slurm.job_info import JobInfo
+
+from .test_output_files import judge as judge_output
+
+STEPS = "".join(f"step {step}: loss {3 - step / 100:.3f}\n" for step in range(40))
+BEGIN = "Loading the data of /data/train\nmodel: 124 M parameters\n"
+TRACE = 'Traceback (most recent call last):\n  File "/home/me/train.py", line 9, in <module>\n    main()\n'
+RAISED = f"{TRACE}ValueError: the batch is empty\n"
+EXITED = "srun: error: n1: task 1: Exited with exit code 1\n"
+END = "CANCELLED AT 2026-03-04T12:00:00"
+
+
+@pytest.fixture
+def tell(tmp_path):
+    def tell_log(text: str):
+        (tmp_path / "x.out").write_text(text)
+        job = JobInfo(job_id="17", state="", source="files", name="x")
+        return judge(job, read_log_evidence([tmp_path / "x.out"]))
+
+    return tell_log
+
+
+# 1: Slurm's own last words are final, however much is printed behind them, unless a start follows
+LAST_WORDS = {
+    f"slurmstepd: error: *** JOB 17 ON n1 {END} DUE TO TIME LIMIT ***\n": "time-limit",
+    f"slurmstepd: error: *** JOB 17 ON n1 {END} ***\n": "cancelled",
+    f"slurmstepd: error: *** STEP 17.0 ON n1 {END} DUE TO TIME LIMIT ***\n": "time-limit",
+    f"slurmstepd: error: *** JOB 17 ON n1 {END} DUE TO PREEMPTION ***\n": "preempted",
+    f"slurmstepd: error: *** JOB 17 ON n1 {END} DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***\n": "node-lost",
+    "slurmstepd: error: Detected 1 oom_kill event in StepId=17.0. Some of the step tasks have been OOM Killed.\n": (
+        "out-of-memory"
+    ),
+}
+LATE = {
+    "steps": lambda number: "".join(f"step {40 + step}: loss {2 - step / 9000:.4f}\n" for step in range(number)),
+    "dying ranks": lambda number: "".join(
+        f"[rank{at % 8}]: {line}\n" for at in range(number // 5) for line in (*TRACE.splitlines(), "KeyboardInterrupt")
+    ),
+    "Slurm's": lambda number: "".join(f"srun: error: n{at % 9}: task {at}: Terminated\n" for at in range(number)),
+    "NCCL's": lambda number: "".join(
+        f"n1:47{at}:47{at} [1] NCCL INFO comm 0x55d{at} rank 1 nranks 4 cudaDev 1 busId 2000 - Abort COMPLETE\n"
+        for at in range(number)
+    ),
+}
+
+
+@pytest.mark.parametrize("late", LATE)
+@pytest.mark.parametrize("number", [12, 100, 5000])
+@pytest.mark.parametrize("words", LAST_WORDS)
+def test_the_last_words_of_slurm_are_final_behind_noise(tell, words, number, late):
+    assert tell(BEGIN + STEPS + words + LATE[late](number)).cause == LAST_WORDS[words]
+
+
+@pytest.mark.parametrize("words", LAST_WORDS)
+def test_they_are_not_where_a_start_follows(tell, words):
+    assert tell(BEGIN + STEPS + words + BEGIN + STEPS + RAISED + EXITED).cause == "exception"
+    assert judge_output(BEGIN + STEPS + words + BEGIN + STEPS * 3 + "Training finished successfully\n").cause == UNKNOWN
+
+
+# 2: children and parents that die behind the cause
+SPAWN = """Traceback (most recent call last):
+  File "<string>", line 1, in <module>
+  File "/usr/lib/python3.11/multiprocessing/spawn.py", line 122, in spawn_main
+    exitcode = _main(fd, parent_sentinel)
+  File "/usr/lib/python3.11/multiprocessing/spawn.py", line 132, in _main
+    self = reduction.pickle.load(from_parent)
+_pickle.UnpicklingError: pickle data was truncated
+"""
+RAISED_IN_CHILD = f"""{TRACE}torch.multiprocessing.spawn.ProcessRaisedException:
+
+-- Process 1 terminated with the following error:
+{TRACE}KeyError: 'lr'
+"""
+EXITED_PARENT = f"{TRACE}torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with exit code 1\n"
+CHILD_FAILED = """Traceback (most recent call last):
+  File "/opt/lib/torch/distributed/run.py", line 900, in main
+    run(args)
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-03-04_12:00:00
+  host      : n1
+  rank      : 1 (local_rank: 1)
+  exitcode  : 1 (pid: 4713)
+"""
+BROKEN_PIPE = f"{TRACE}BrokenPipeError: [Errno 32] Broken pipe\n"
+PEER = f"{TRACE}RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer\n"
+WATCHDOG = (
+    "[rank0]:[E304 12:00:09.1 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=42, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600029 milliseconds "
+    "before timing out.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "words"),
+    [
+        (RAISED + SPAWN, "exception", "batch is empty"),
+        (SPAWN + RAISED, "exception", "batch is empty"),
+        (RAISED_IN_CHILD, "exception", "'lr'"),
+        (EXITED_PARENT + RAISED, "exception", "batch is empty"),
+        (RAISED + EXITED_PARENT, "exception", "batch is empty"),
+        (RAISED + CHILD_FAILED, "exception", "batch is empty"),
+        (RAISED + BROKEN_PIPE, "exception", "batch is empty"),
+        (BROKEN_PIPE + RAISED, "exception", "batch is empty"),
+        (PEER + RAISED + PEER, "exception", "batch is empty"),
+        (f"^C{TRACE}KeyboardInterrupt\n" + WATCHDOG, "interrupted", "interrupted"),
+        (RAISED + "Terminated\n" + EXITED, "exception", "batch is empty"),
+        (SPAWN, UNKNOWN, "not known"),
+    ],
+)
+def test_who_dies_behind_the_cause_is_not_it(tell, text, cause, words):
+    found = tell(BEGIN + text)
+    assert (found.cause, words in found.what) == (cause, True), found.what
+
+
+# 3: prose is no fact
+RAY = (
+    "(raylet) A worker died or was killed while executing a task by an unexpected system error. Worker exit detail: "
+    "Worker unexpectedly exits with a connection error code 2. End of file. There are some potential root causes. (1) "
+    "The process is killed by SIGKILL by OOM killer due to high memory usage. (2) ray stop --force is called. (3) The "
+    "worker is crashed unexpectedly due to SIGSEGV or other unexpected errors.\n"
+)
+HELP = """usage: train.py [-h] [--signal N] [--retry]
+  --signal N   the job is cancelled by signal 9 (SIGKILL) after N s
+  --retry      try again after CUDA out of memory
+"""
+IN_DEL = """Exception ignored in: <function _MultiProcessingDataLoaderIter.__del__ at 0x7f2b1c4d8a60>
+Traceback (most recent call last):
+  File "/opt/torch/utils/data/dataloader.py", line 1101, in __del__
+    w.join(timeout=5)
+AssertionError: can only join a child process
+"""
+HEARTBEAT = (
+    "[rank0]:[F304 12:00:09.1 ProcessGroupNCCL.cpp:1557] [PG ID 0 Rank 0] [PG ID 0 PG GUID 0(default_pg) Rank 0] "
+    "Terminating the process after attempting to dump debug info, due to ProcessGroupNCCL watchdog hang.\n"
+)
+GOOD_END = "saved the model\nTraining finished successfully\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (RAISED + RAY, "exception"),
+        (RAY, "ray-actor-died"),
+        (RAISED + "slurmstepd: error: Exceeded step memory limit at some point.\n" + EXITED, "exception"),
+        (HELP + STEPS + RAISED, "exception"),
+        (IN_DEL + RAISED, "exception"),
+        (RAISED + IN_DEL, "exception"),
+        ("Note: if a rank is killed by signal 9, use more --mem.\n" + RAISED, "exception"),
+        ("I also tried gloo, and got `RuntimeError: Address already in use` there.\n" + RAISED, "exception"),
+        (
+            "- Possible causes: CUDA out of memory, Xid 79, a full disk (No space left on device)\n" + RAISED,
+            "exception",
+        ),
+    ],
+)
+def test_prose_is_no_fact(tell, text, cause):
+    assert tell(BEGIN + text).cause == cause
+
+
+# 4: words of signals
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (f"{STEPS}srun: error: n1: task 1: Killed\n", "rank-killed"),
+        (f"{STEPS}srun: error: n1: task 1: Exited with exit code 137\n", "rank-killed"),
+        (f"{STEPS}srun: error: n1: task 1: Exited with exit code 139\n", "segfault"),
+        (f"{STEPS}srun: error: n1: task 1: Aborted (core dumped)\n", "rank-aborted"),
+        (f"{STEPS}srun: error: n1: task 1: Exited with exit code 143\n", "rank-terminated"),
+        (f"{STEPS}failed (exitcode: -6) local_rank: 1 (pid: 4713) of binary: /opt/python\n", "rank-aborted"),
+        (f"{STEPS}failed (exitcode: -7) local_rank: 1 (pid: 4713) of binary: /opt/python\n", "bus-error"),
+        (f"{STEPS}YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Hangup (signal 1)\n", "terminal-closed"),
+        (f"{STEPS}Received 15 death signal, shutting down workers\n", "rank-terminated"),
+        (f"{STEPS}W0304 12:00:01.1 1 torch/api.py:7] Received 1 death signal, shutting down\n", "terminal-closed"),
+        (f"{STEPS}mpirun noticed that process rank 2 with PID 7 on node n1 exited on signal 15 (Terminated).\n",
+         "rank-terminated"),
+        (f"{STEPS}srun: error: n1: task 1: Hangup\n", "terminal-closed"),
+        (f"{STEPS}process 7 killed by signal: Hangup\n", "terminal-closed"),
+        (f"{RAISED}Received 15 death signal, shutting down workers\n", "exception"),
+        (f"{RAISED}srun: error: n1: task 0: Exited with exit code 143\n{EXITED}", "exception"),
+    ],
+)  # fmt: skip
+def test_words_of_signals(tell, text, cause):
+    assert tell(text).cause == cause
+
+
+# 5: who, and where
+def label(text: str, rank: int) -> str:
+    return "".join(f"{rank}: {line}\n" for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("text", "rank", "host"),
+    [
+        (label(RAISED, 3) + "srun: error: n2: task 3: Exited with exit code 1\n", 3, "n2"),
+        (label(PEER, 0) + label(RAISED, 3) + "srun: error: n1: task 0: Exited with exit code 1\n"
+         "srun: error: n2: task 3: Exited with exit code 1\n", 3, "n2"),
+        (RAISED + "srun: error: n2: task 5: Exited with exit code 1\n", 5, "n2"),
+        (STEPS + "srun: error: n2: tasks 4-7: Killed\nsrun: error: n1: tasks 0-3: Killed\n", 4, "n2"),
+        (STEPS + "srun: error: gpu[01-02]: tasks 0-15: Killed\n", 0, ""),
+        (label(STEPS, 0) + label(RAISED, 1), 1, ""),
+    ],
+)  # fmt: skip
+def test_who_failed_and_where(tell, text, rank, host):
+    found = tell(text)
+    assert (found.rank, found.host) == (rank, host)
+
+
+def test_a_rank_that_stands_in_a_watchdogs_line_alone_waited(tell):
+    found = tell(STEPS + WATCHDOG.replace("Rank 0", "Rank 3").replace("rank0", "rank3"))
+    assert found.cause == "collective-timeout"
+    assert found.rank is None or found.rank != 3, "it is the one that waited"
+
+
+def test_no_more_ranks_came_than_there_are(tell):
+    joined = "torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients. 4/2 clients joined.\n"
+    assert "4 of 2" not in tell(TRACE + joined).what
+
+
+# 6: kinds that are mixed up
+FULL = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB "
+    "of which 1.02 GiB is free. Process 4711 has 70.12 GiB memory in use. Including non-PyTorch memory, this process "
+    "has 7.90 GiB memory in use.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "words"),
+    [
+        (f"{TRACE}RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory\n",
+         "torn-checkpoint", ""),
+        (TRACE.replace("main()", "with np.load(path) as part:") + "zipfile.BadZipFile: File is not a zip file\n",
+         "data-corrupt", ""),
+        (f"{TRACE}ModuleNotFoundError: No module named 'numpy'\n", "import-error", "no module numpy"),
+        (f"{TRACE}ModuleNotFoundError: No module named 'utils.data'\n", "import-error", "program's own"),
+        (TRACE + FULL, "gpu-memory", "another process (4711) has 70.12 GiB"),
+        (TRACE + FULL.replace("70.12", "0.42"), "gpu-memory", "the GPU is full"),
+        (STEPS + GOOD_END + BEGIN + STEPS + RAISED + EXITED, "exception", "batch is empty"),
+    ],
+)  # fmt: skip
+def test_kinds_that_are_easily_mixed_up(tell, text, cause, words):
+    found = tell(text)
+    assert (found.cause, words in found.what) == (cause, True), found.what
+
+
+# 8: healthy logs are not accused
+@pytest.mark.parametrize(
+    "behind",
+    [
+        "",
+        IN_DEL,
+        HEARTBEAT,
+        "wandb: ERROR Dropped streaming file chunk (see wandb/debug-internal.log)\n",
+        "Job 17 ended at Wed Mar  4 12:00:05 CET 2026\nState: COMPLETED (exit code 0)\n",
+        "[rank0]:[W304 12:00:00.1 ProcessGroupNCCL.cpp:1524] Warning: destroy_process_group() was not called\n",
+        SPAWN,
+        BROKEN_PIPE.replace(TRACE, "Exception ignored in: <_io.TextIOWrapper name='<stdout>' mode='w'>\n"),
+    ],
+)
+def test_a_healthy_log_is_not_accused(behind):
+    found = judge_output(BEGIN + STEPS * 3 + GOOD_END + behind)
+    assert found.cause == UNKNOWN, found.what
+
+
+def test_what_a_healthy_program_logs_at_every_epoch_is_no_cause():
+    epoch = f"{STEPS}validation error 0.12\nWARNING: a worker was killed, restarted it\n"
+    assert judge_output(BEGIN + epoch * 6).cause == UNKNOWN
