@@ -10,9 +10,8 @@ from typing import Final
 from slurmddp.cluster.defaults import features_of, usable_cpus
 from slurmddp.cluster.partitions import Cluster, Nodes, Partition
 from slurmddp.config.job_spec import JobSpec
-from slurmddp.config.option_types import find_similar
 from slurmddp.slurm.values import parse_number, slurm_time
-from slurmddp.text import count, escape_text, quote_value
+from slurmddp.text import count, escape_text, find_similar, quote_value
 
 _MOST_NAMED: Final = 10
 

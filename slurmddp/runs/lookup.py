@@ -16,7 +16,7 @@ from slurmddp.runs.files import open_regular, warn_once
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import parse_submissions, read_origin, settings_of, submissions
 from slurmddp.slurm.job_info import LOCAL, JobRef, is_job_id
-from slurmddp.text import quote_value
+from slurmddp.text import find_similar, quote_value
 
 _MOST_NAMED: Final = 3
 
@@ -200,9 +200,7 @@ def _find_by_name(word: str, runs_dir: str, *, local: bool = False) -> Target:
         raise UsageError(f"run {word}: {record} is damaged, and its jobs are not known; its output is in {run.logs}")
     if elsewhere := _find_elsewhere(word, runs_dir):
         return elsewhere
-    import difflib  # noqa: PLC0415 needed only when something is wrong
-
-    near = difflib.get_close_matches(word, [known.path.name for known in runs(runs_dir)])
+    near = find_similar(word, [known.path.name for known in runs(runs_dir)], cutoff=0.6)
     hint = (
         f"did you mean {' or '.join(near)}?"
         if near
