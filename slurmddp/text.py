@@ -100,6 +100,12 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
+def list_some(names: Sequence[str], most: int) -> str:
+    """Return names in one line; of more than `most`, the first ones and how many are left out."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def shorten_text(text: str, width: int) -> str:
     """Return a printable text of at most `width` columns; three dots replace the end of a longer one."""
     line = escape_text(text)

@@ -11,7 +11,7 @@ from slurmddp.cluster.defaults import features_of, usable_cpus
 from slurmddp.cluster.partitions import Cluster, Nodes, Partition
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.slurm.values import parse_number, slurm_time
-from slurmddp.text import count, escape_text, find_similar, quote_value
+from slurmddp.text import count, escape_text, find_similar, list_some, quote_value
 
 _MOST_NAMED: Final = 10
 
@@ -180,6 +180,4 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 
 def _some(names: Iterable[str]) -> str:
     """Return a few of the names, safe to print."""
-    listed = [escape_text(name) for name in names]
-    more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
-    return ", ".join(listed[:_MOST_NAMED]) + more
+    return list_some([escape_text(name) for name in names], _MOST_NAMED)
