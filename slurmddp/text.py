@@ -1,7 +1,7 @@
 """Text for people: hide secrets, escape control characters, format columns and numbers. Pure."""
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, Final
 
 WIDTH: Final = 80
@@ -100,6 +100,12 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
+def list_some(names: Sequence[str], most: int) -> str:
+    """Return names in one line; of more than `most`, the first ones and how many are left out."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def shorten_text(text: str, width: int) -> str:
     """Return a printable text of at most `width` columns; three dots replace the end of a longer one."""
     line = escape_text(text)
@@ -121,3 +127,15 @@ def wrap_text(text: str, head: str = "", below: str = "", *, width: int = WIDTH,
         break_long_words=cut,
         break_on_hyphens=False,
     )
+
+
+def find_similar(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> list[str]:
+    """Return at most three known names that begin with this one; without any, those that are spelled like it.
+
+    `cutoff` is difflib's, 1 for equal names.
+    """
+    import difflib  # noqa: PLC0415 needed only for an error
+
+    names = list(known)
+    begun = sorted((one for one in names if name and one.startswith(name)), key=len)
+    return begun[:3] or difflib.get_close_matches(name, names, n=3, cutoff=cutoff)

@@ -33,7 +33,16 @@ def test_the_wheel_holds_the_package_its_templates_its_examples_its_rules_and_it
         if path.suffix in (".toml", ".txt")
     }
     page = {"slurmddp/report/page.html.j2", "slurmddp/report/page.css"}
-    assert modules | templates | examples | digits | rules | page | {"slurmddp/py.typed"} <= names
+    of_sandbox = {
+        f"slurmddp/sandbox/{name}" for name in ("slurm.conf.in", "slurmdbd.conf.in", "node.sh", "client_program.in")
+    }
+    single = {
+        "slurmddp/py.typed",
+        "slurmddp/slurm/pending_reasons.toml",
+        "slurmddp/config/recipes.json",
+        "slurmddp/script/job.toml.j2",
+    }
+    assert modules | templates | examples | digits | rules | page | of_sandbox | single <= names
     assert {name.split("/")[0].split("-")[0] for name in names} == {"slurmddp"}
     assert {name for name in names if name.startswith("slurmddp/examples/")} == examples
     assert not [name for name in names if "__pycache__" in name]

@@ -112,8 +112,7 @@ def _explain_early_option(name: str, typed: list[str]) -> str:
 def _explain_unknown_command(args: list[str]) -> str:
     import shlex
 
-    from slurmddp.config.option_types import find_similar
-    from slurmddp.text import quote_value
+    from slurmddp.text import find_similar, quote_value
 
     said = f"there is no command {quote_value(args[0])}"
     if args[0].endswith((".toml", ".py")):

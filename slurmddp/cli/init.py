@@ -9,11 +9,11 @@ import click
 
 from slurmddp.cli.job_command import print_message
 from slurmddp.cli.run_arguments import TEXT
-from slurmddp.cluster import job_template
 from slurmddp.cluster.partitions import Cluster
 from slurmddp.config.job_files import OTHER_FORMATS
 from slurmddp.config.option_types import unknown
 from slurmddp.errors import ClusterError, SlurmddpError, UsageError
+from slurmddp.script import job_template
 from slurmddp.text import quote_value
 
 _TIMEOUT_S: Final = 20.0

@@ -16,11 +16,11 @@ from slurmddp.config import job_files
 from slurmddp.config import resolve as config
 from slurmddp.config.foreign_options import advise
 from slurmddp.config.job_spec import JOB_FIELDS, SETUP
-from slurmddp.config.option_types import Field, convert, find_similar
+from slurmddp.config.option_types import Field, convert
 from slurmddp.config.toml import Source
 from slurmddp.config.worker_options import WORKER_FIELDS
 from slurmddp.errors import UsageError
-from slurmddp.text import quote_value
+from slurmddp.text import find_similar, quote_value
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

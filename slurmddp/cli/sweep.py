@@ -24,7 +24,6 @@ from slurmddp.cli.submit import check_recorded, print_dry_run
 from slurmddp.cluster.request import Request
 from slurmddp.config.job_array import Array, Task
 from slurmddp.config.job_spec import JOB_FIELDS
-from slurmddp.config.option_types import find_similar
 from slurmddp.errors import UsageError
 from slurmddp.monitoring.status.job_status import json_value
 from slurmddp.outcome import Kind
@@ -42,7 +41,7 @@ from slurmddp.submission.sweep import (
     results,
 )
 from slurmddp.submission.sweep import sweep as submit_sweep
-from slurmddp.text import WIDTH, count, escape_text, format_table, quote_value, shorten_text
+from slurmddp.text import WIDTH, count, escape_text, find_similar, format_table, quote_value, shorten_text
 
 _MOST_METRICS: Final = 4
 """The table for people has this many columns of metrics at most."""

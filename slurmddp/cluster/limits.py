@@ -4,18 +4,15 @@ Slurm accepts most such jobs and lets them wait forever (PartitionConfig, Partit
 refuses them without saying what is possible.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from slurmddp.cluster.defaults import features_of, usable_cpus
 from slurmddp.cluster.partitions import Cluster, Nodes, Partition
 from slurmddp.config.job_spec import JobSpec
-from slurmddp.config.option_types import find_similar
-from slurmddp.slurm.values import slurm_time
-from slurmddp.text import count, escape_text, quote_value
+from slurmddp.slurm.values import parse_number, slurm_time
+from slurmddp.text import count, escape_text, find_similar, list_some, quote_value
 
-_MEGABYTES: Final = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2}
 _MOST_NAMED: Final = 10
 
 
@@ -164,8 +161,9 @@ def _cpus_of(spec: JobSpec) -> int:
 
 def memory_mb(spec: JobSpec) -> float:
     """Return the memory for a node in MB; 0 for none, and for all of it (sbatch(1), --mem)."""
-    match = re.fullmatch(r"([0-9]+)([KMGT]?)", spec.mem or "0")
-    return int(match[1]) * _MEGABYTES[match[2]] if match else 0
+    text = spec.mem or "0"
+    amount = parse_number(text) or 0
+    return amount if text.isdecimal() else amount / 2**20
 
 
 def waits_for_nodes(spec: JobSpec, cluster: Cluster) -> bool:
@@ -182,6 +180,4 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 
 def _some(names: Iterable[str]) -> str:
     """Return a few of the names, safe to print."""
-    listed = [escape_text(name) for name in names]
-    more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
-    return ", ".join(listed[:_MOST_NAMED]) + more
+    return list_some([escape_text(name) for name in names], _MOST_NAMED)

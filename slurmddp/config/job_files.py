@@ -16,10 +16,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from slurmddp.config.batch_script import BatchScript, check_batch_script, is_batch_script
-from slurmddp.config.option_types import find_similar
 from slurmddp.config.toml import JOB_FILE_KEYS, Source, build_source, describe_place, parse_toml
 from slurmddp.errors import UsageError
-from slurmddp.text import quote_value
+from slurmddp.text import find_similar, quote_value
 from slurmddp.trust import explain_owner
 
 OTHER_FORMATS: Final = (".tml", ".yaml", ".yml", ".json")

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from slurmddp.errors import UsageError
-from slurmddp.text import quote_value
+from slurmddp.text import find_similar, quote_value
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1, description="a whole number, 1 or more")]
 Tasks = Annotated[int, msgspec.Meta(ge=1, le=9999, description="a whole number, 1 to 9999")]
@@ -140,18 +140,6 @@ def unknown(key: str, allowed: Iterable[str], origin: str, *, what: str = "key")
     near = find_similar(key, allowed, cutoff=0.6)
     hint = f"did you mean {' or '.join(near)}?" if near else "allowed are " + ", ".join(allowed)
     return UsageError(f"{origin}: unknown {what} {quote_value(key)}; {hint}")
-
-
-def find_similar(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> list[str]:
-    """Return at most three known names that begin with this one; without any, those that are spelled like it.
-
-    `cutoff` is difflib's, 1 for equal names.
-    """
-    import difflib  # noqa: PLC0415 needed only for an error
-
-    names = list(known)
-    begun = sorted((one for one in names if name and one.startswith(name)), key=len)
-    return begun[:3] or difflib.get_close_matches(name, names, n=3, cutoff=cutoff)
 
 
 def _bare(annotation: Any) -> Any:

@@ -1,7 +1,12 @@
-"""Recipes: the options by which well-known training scripts resume. A script is recognised by its text."""
+"""Recipes: the options by which well-known training scripts resume. A script is recognised by its text.
+
+The recipes are in recipes.json.
+"""
 
 import glob
 import re
+from functools import cache
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -26,37 +31,21 @@ class Recipe(msgspec.Struct, frozen=True):
     """Texts that such a script contains, all of them."""
 
 
-RECIPES: Final = (
-    Recipe(
-        *("nanoGPT", "--init_from=resume", "out_dir", "out", "{folder}/ckpt.pt"),
-        marks=("configurator.py", "init_from == 'resume'", "'ckpt.pt'"),
-    ),
-    Recipe(
-        *("timm's train.py", "--resume={checkpoint}", "output", "output/train", "{folder}/*/last.pth.tar"),
-        marks=("CheckpointSaver", "'--resume'", "./output/train"),
-    ),
-    Recipe(
-        *("a torchvision reference", "--resume={checkpoint}", "output-dir", ".", "{folder}/checkpoint.pth"),
-        marks=("utils.save_on_master", '"checkpoint.pth"', '"--resume"'),
-    ),
-    Recipe(
-        *("an Accelerate example", "--resume_from_checkpoint={checkpoint}", "output_dir", ".", "{folder}/*_[0-9]*"),
-        marks=("accelerator.load_state(args.resume_from_checkpoint)", '"--checkpointing_steps"'),
-    ),
-    Recipe(
-        *("an ignite example", "--resume_from={checkpoint}", "output_path", "/tmp/output-cifar10"),  # noqa: S108 as there
-        checkpoints="{folder}/*/training_checkpoint_*.pt",
-        marks=("idist.Parallel", "setup_common_training_handlers", 'config["resume_from"]'),
-    ),
-)
+_FILE: Final = Path(__file__).with_suffix(".json")
 _RESUMES_BY_ITSELF: Final = ("slurmddp", "SLURMDDP_", "lightning", "Trainer")
 """Words of a script that slurmddp resumes, or that asks slurmddp."""
+
+
+@cache
+def load_recipes() -> tuple[Recipe, ...]:
+    """Return all recipes."""
+    return msgspec.json.decode(_FILE.read_bytes(), type=tuple[Recipe, ...])
 
 
 def find_recipe(command: Command) -> Recipe | None:
     """Return the recipe of COMMAND's script, with the checkpoints that it writes; None when it is not known."""
     text = _read(command.script or "")
-    for recipe in RECIPES:
+    for recipe in load_recipes():
         if all(mark in text for mark in recipe.marks):
             folder = glob.escape(_find_folder(recipe, text, command.words))
             return msgspec.structs.replace(recipe, checkpoints=recipe.checkpoints.format(folder=folder))

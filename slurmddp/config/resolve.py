@@ -19,11 +19,11 @@ from slurmddp.config import job_files, python_env, recipes, script_options
 from slurmddp.config.batch_script import BatchScript
 from slurmddp.config.command import Command, Launch, as_name, parse
 from slurmddp.config.job_spec import JOB_FIELDS, SETUP, JobSpec
-from slurmddp.config.option_types import Field, Given, convert, find_similar, unknown
+from slurmddp.config.option_types import Field, Given, convert, unknown
 from slurmddp.config.toml import PATH_KEYS, Layer, Source
 from slurmddp.config.worker_options import WORKER_FIELDS, WorkerOptions, parse_words
 from slurmddp.errors import UsageError
-from slurmddp.text import quote_value
+from slurmddp.text import find_similar, quote_value
 from slurmddp.variables import NAMES
 
 BUILT_IN: Final = "built-in"

@@ -22,6 +22,7 @@ from slurmddp.script.build import build_script
 from slurmddp.slurm import sbatch_command
 from slurmddp.slurm.environment import scrubbed
 from slurmddp.submission.compatibility import active_jobs
+from slurmddp.text import list_some
 
 SLOWING: Final = {
     "CUDA_LAUNCH_BLOCKING": "the program waits for every kernel",
@@ -67,9 +68,8 @@ def check_variables(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Findi
         yield _finding(level="error", what=what, why="the job would not have it", advice=advice, status=2)
     removed = scrubbed(environ)
     if removed:
-        more = f" and {len(removed) - _NAMED} more" if len(removed) > _NAMED else ""
-        names = ", ".join(removed[:_NAMED])
-        what = f"the job does not inherit {len(removed)} variables of another job or of sbatch: {names}{more}"
+        names = list_some(removed, _NAMED)
+        what = f"the job does not inherit {len(removed)} variables of another job or of sbatch: {names}"
         yield _finding(level="note", what=what)
     for name, effect in SLOWING.items():
         if name not in own and environ.get(name, "") not in _OFF:

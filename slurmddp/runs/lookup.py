@@ -16,7 +16,7 @@ from slurmddp.runs.files import open_regular, warn_once
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import parse_submissions, read_origin, settings_of, submissions
 from slurmddp.slurm.job_info import LOCAL, JobRef, is_job_id
-from slurmddp.text import quote_value
+from slurmddp.text import find_similar, list_some, quote_value
 
 _MOST_NAMED: Final = 3
 
@@ -200,9 +200,7 @@ def _find_by_name(word: str, runs_dir: str, *, local: bool = False) -> Target:
         raise UsageError(f"run {word}: {record} is damaged, and its jobs are not known; its output is in {run.logs}")
     if elsewhere := _find_elsewhere(word, runs_dir):
         return elsewhere
-    import difflib  # noqa: PLC0415 needed only when something is wrong
-
-    near = difflib.get_close_matches(word, [known.path.name for known in runs(runs_dir)])
+    near = find_similar(word, [known.path.name for known in runs(runs_dir)], cutoff=0.6)
     hint = (
         f"did you mean {' or '.join(near)}?"
         if near
@@ -216,8 +214,7 @@ def _find_elsewhere(word: str, runs_dir: str) -> Target | None:
     runs = [RunDir(folder / word) for folder in registry.other_folders(runs_dir) if (folder / word).is_dir()]
     found = [target for target in map(find_all_jobs, runs) if target.jobs]
     if len(found) > 1:
-        places = ", ".join(str(target.run.path) for target in found[:_MOST_NAMED] if target.run)
-        places += f" and {len(found) - _MOST_NAMED} more" * (len(found) > _MOST_NAMED)
+        places = list_some([str(target.run.path) for target in found if target.run], _MOST_NAMED)
         raise UsageError(f"{quote_value(word)} is a run in several folders; name one of these: {places}")
     return next(iter(found), None)
 

@@ -1,4 +1,4 @@
-"""The plan of a sandbox, and the text of its configuration files. No I/O, no processes."""
+"""The plan of a sandbox, and the text of its configuration files. Reads their templates; starts nothing."""
 
 import re
 from collections.abc import Iterator
@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from slurmddp.errors import UsageError
+
+_SLURM_CONF: Final = Path(__file__).with_name("slurm.conf.in")
+_SLURMDBD_CONF: Final = Path(__file__).with_name("slurmdbd.conf.in")
 
 SUBNET: Final = "10.77.0"
 """Private to the network namespace of each sandbox, so that all sandboxes use the same."""
@@ -177,7 +180,7 @@ def first_job_id(time_s: float) -> int:
 def slurm_conf(plan: Plan, folder: Path, first_job_id: int) -> str:
     """Return slurm.conf for a sandbox whose files are in `folder`."""
     sections = [
-        _SLURM_CONF.format(cluster=plan.cluster, head=HEAD, address=HEAD_ADDRESS, folder=folder, plan=plan),
+        _SLURM_CONF.read_text().format(cluster=plan.cluster, head=HEAD, address=HEAD_ADDRESS, folder=folder, plan=plan),
         f"FirstJobId={first_job_id}\n",
         _ACCOUNTING.format(address=HEAD_ADDRESS, folder=folder) if plan.accounting else "",
         _MEMORY_LIMITS if plan.memory_limits else "SelectTypeParameters=CR_Core\n",
@@ -246,7 +249,8 @@ def cgroup_conf(version: tuple[int, int]) -> str:
 
 def slurmdbd_conf(plan: Plan, folder: Path, user: str) -> str:
     """Return slurmdbd.conf for the sandbox's database; `user` is the name of uid 0 inside."""
-    return _SLURMDBD_CONF.format(head=HEAD, folder=folder, user=user, database=plan.cluster.replace("-", "_"))
+    database = plan.cluster.replace("-", "_")
+    return _SLURMDBD_CONF.read_text().format(head=HEAD, folder=folder, user=user, database=database)
 
 
 def hosts(plan: Plan, host_file: str) -> str:
@@ -269,39 +273,6 @@ def passwd(user: str, entry: str, host_file: str) -> str:
     others = [line for line in host_file.splitlines() if not line.startswith(f"{user}:")]
     return "\n".join([f"{user}:x:0:0:{entry}", *others]) + "\n"
 
-
-_SLURM_CONF = """\
-ClusterName={cluster}
-SlurmctldHost={head}({address})
-SlurmUser=root
-SlurmdUser=root
-AuthType=auth/munge
-AuthInfo=cred_expire=5,socket={folder}/munge.socket
-CredType=cred/munge
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool/%n
-SlurmctldPidFile={folder}/run/slurmctld.pid
-SlurmdPidFile={folder}/run/slurmd-%n.pid
-SlurmctldLogFile={folder}/log/slurmctld.log
-SlurmdLogFile={folder}/log/slurmd-%n.log
-SlurmdParameters=config_overrides
-SchedulerParameters=sched_min_interval=50000,batch_sched_delay=0,bf_interval=1,default_queue_depth=1000,requeue_setup_env_fail
-SchedulerType=sched/backfill
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-JobAcctGatherType=jobacct_gather/linux
-MpiDefault=none
-ReturnToService=2
-SlurmdTimeout={plan.slurmd_timeout_s}
-KillWait={plan.kill_wait_s}
-MinJobAge=300
-MaxArraySize=100001
-MaxJobCount=200000
-PreemptType=preempt/partition_prio
-PreemptMode=REQUEUE
-JobRequeue=1
-"""
 
 _ACCOUNTING = """\
 AccountingStorageType=accounting_storage/slurmdbd
@@ -327,16 +298,3 @@ _PARTITIONS = (
 
 _PARTITION_DEFAULTS = {"MaxTime": "INFINITE", "PriorityTier": "10", "PreemptMode": "OFF"}
 """Options of a partition unless others are given."""
-
-_SLURMDBD_CONF = """\
-AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
-DbdHost={head}
-SlurmUser={user}
-StorageType=accounting_storage/mysql
-StorageHost=localhost
-StorageUser=root
-StorageLoc={database}
-LogFile={folder}/log/slurmdbd.log
-PidFile={folder}/run/slurmdbd.pid
-"""

@@ -60,7 +60,7 @@ class Node:
         if self.is_on:
             return
         self.kill()
-        shell = [*programs.unshare(rootless=False), "sh", "-e", "-c", programs.NODE_SCRIPT, "node"]
+        shell = [*programs.unshare(rootless=False), "sh", "-e", str(programs.NODE_SCRIPT)]
         command = [*shell, self.name, self._address, "slurmd", "-D", "-N", self.name]
         with self._output.open("ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)  # noqa: S603 - words of our own

@@ -30,7 +30,7 @@ def preempt(job_id: str, environ: Environ) -> None:
     """
     if not is_job_id(job_id):
         raise UsageError(f"{job_id!a} is not a job id; give one, as in 17 or, for one task of an array, 17_3")
-    job = _show(job_id, environ)
+    job = queries.show_one(job_id, environ)
     partitions = map(parse_record, client.query(commands.show("partitions"), environ).splitlines())
     check_preemptible(job, {record["PartitionName"]: record for record in partitions if record})
     if _has_begun(job):
@@ -41,15 +41,6 @@ def preempt(job_id: str, environ: Environ) -> None:
     except BaseException:
         client.order(commands.cancel(preemptor.number), environ)
         raise
-
-
-def _show(job_id: str, environ: Environ) -> JobInfo:
-    found = queries.show(job_id, environ)
-    if not found:
-        raise ClusterError(f"job {job_id} has ended, or there was none; `slurmddp status` lists them")
-    if len(found) > 1:
-        raise UsageError(f"job {job_id} is an array; give one task of it, as in {job_id}_0")
-    return found[0]
 
 
 def check_preemptible(job: JobInfo, partitions: Mapping[str, Record]) -> None:
@@ -85,9 +76,9 @@ def _has_begun(job: JobInfo) -> bool:
 
 def _wait(job_id: str, preemptor: str, environ: Environ) -> None:
     deadline = time.monotonic() + _DEADLINE_S
-    while not _has_begun(_show(job_id, environ)):
+    while not _has_begun(queries.show_one(job_id, environ)):
         if time.monotonic() > deadline:
-            reason = _show(preemptor, environ).reason
+            reason = queries.show_one(preemptor, environ).reason
             raise ClusterError(
                 f"job {job_id} was not preempted within {_DEADLINE_S} s: the job that wants its nodes waits for "
                 f"{reason}; does another job hold one of them?"

@@ -46,55 +46,9 @@ _ADD: Final = "type as root: usermod --add-subuids 100000-165535 --add-subgids 1
 
 _AS_ROOT: Final = ("--user", "--map-root-user", "--map-auto", "--setgroups", "allow")
 
-NODE_SCRIPT: Final = """
-read -r pid _ </proc/self/stat
-echo "$pid"
-read -r _
-mount -t proc proc /proc
-hostname "$1"
-ip link set lo up
-ip address add "$2/24" dev eth0
-ip link set eth0 up
-shift 2
-"$@" &
-wait "$!"
-"""
+NODE_SCRIPT: Final = Path(__file__).with_name("node.sh")
 """A node's first process: prints its pid, waits for its network link, runs its command, inherits orphans."""
-_CLIENT_PROGRAM = '''\
-#!{python} -IS
-"""Run {name} inside the sandbox with the same arguments, environment, folder and streams, byte for byte."""
-
-import _signal
-import posix
-import sys
-
-
-def is_up():
-    try:
-        with open({stat!r}, "rb") as file:
-            return file.read().rpartition(b")")[2].split()[19] == {start!r}
-    except OSError:
-        return False
-
-
-def own(name):
-    with open("/proc/self/" + name, "rb") as file:
-        return file.read().split(b"\\0")[:-1]
-
-
-if not is_up():
-    sys.exit("{name}: error: the sandbox is down; start it with: slurmddp sandbox up")
-try:
-    folder = posix.getcwd()
-except OSError:
-    sys.exit("{name}: error: the working folder no longer exists")
-environment = dict(entry.split(b"=", 1) for entry in own("environ") if b"=" in entry)
-environment[b"SLURM_CONF"] = {slurm_conf!r}
-for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
-    _signal.signal(number, _signal.SIG_DFL)
-command = [*{enter!r}, b"env", b"-C", posix.getcwdb(), {program!r}, *own("cmdline")[3:]]
-posix.execve(command[0], command, environment)
-'''
+_CLIENT_PROGRAM: Final = Path(__file__).with_name("client_program.in")
 
 
 def outside_path() -> list[str]:
@@ -135,7 +89,7 @@ def client_program(python: Path, program: str, enter: Sequence[str], target: Pro
 
     It is not a shell script, because a shell drops variables with unusual names, such as exported functions.
     """
-    return _CLIENT_PROGRAM.format(
+    return _CLIENT_PROGRAM.read_text("utf-8").format(
         python=python,
         name=Path(program).name,
         stat=f"/proc/{target.pid}/stat",

@@ -1,1 +1,1 @@
-"""The batch script of a job: rendered from templates, with the code snapshot that it runs."""
+"""What templates render: the batch script of a job, with the code snapshot that it runs, and a first job file."""

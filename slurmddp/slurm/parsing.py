@@ -9,13 +9,12 @@ from typing import Any, Final
 from slurmddp.slurm.commands import MARK
 from slurmddp.slurm.job_info import JobInfo, Listing
 from slurmddp.slurm.states import UNKNOWN
-from slurmddp.slurm.values import parse_duration, parse_moment, parse_record
+from slurmddp.slurm.values import parse_duration, parse_moment, parse_number, parse_record
 
 _ID: Final = re.compile(r"(\d+)(?:_(?:\d+|\[[^|]*))?(?:\+\d+)?")
 _STATE: Final = re.compile(r"([A-Z][A-Z_]*)\+?(?: by (?P<by>\d+))?")
 _PHRASES: Final = re.compile(r"(?<!\S)([A-Z][\w/:]*)=(.*?)(?=\s+[A-Z][\w/:]*=|\s*$)")
 """Finds the pairs in a line of scontrol; a value may have blanks, as a reason or a path."""
-_AMOUNT: Final = re.compile(r"([\d.]+)([KMGT]?)")
 _NO_JOB_VALUE: Final = frozenset({"", "(null)", "None", "N/A", "Unknown", "None assigned"})
 """Words for a missing value of a job."""
 _YEAR_S: Final = 365 * 86400
@@ -110,17 +109,12 @@ def parse_accounting(stdout: str) -> Listing:
         if _ID.fullmatch(job_id := row["JobID"]):
             steps = steps_of[job_id]
             own = {key: text for key, text in row.items() if (key, text) != ("JobName", _PLACEHOLDER)}
-            memory = max((one.get("MaxRSS", "") for one in steps), key=_amount)
+            memory = max((one.get("MaxRSS", "") for one in steps), key=lambda size: (parse_number(size) or 0, size))
             told = ((one["JobID"].partition(".")[2], one["State"]) for one in steps)
             numbered = [(int(number), _state(state)) for number, state in told if number.isdecimal()]
             last = max(numbered, default=(0, ""))[1]  # the numbered step that started last
             jobs.append(JobInfo(job_id, source="sacct", max_rss=memory, last_step=last, **_read_fields(own)))
     return Listing(tuple(jobs))
-
-
-def _amount(text: str) -> float:
-    match = _AMOUNT.fullmatch(text)
-    return float(match[1]) * 1024 ** "KMGT".find(match[2] or "K") if match else -1.0
 
 
 def parse_show(stdout: str) -> list[JobInfo]:

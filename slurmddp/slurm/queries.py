@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Final
 
-from slurmddp.errors import ClusterError
+from slurmddp.errors import ClusterError, UsageError
 from slurmddp.slurm import client, commands
 from slurmddp.slurm.client import TIMEOUT_S, Answer, LostAnswerError, check_reached, was_lost
 from slurmddp.slurm.job_info import JobId, JobInfo, Listing
@@ -54,6 +54,20 @@ def show(job_id: str, environ: Environ) -> list[JobInfo]:
     Raises ClusterError when it does not answer.
     """
     return parse_show(_ask_about_jobs(commands.show("job", job_id), f"scontrol show job {job_id}", environ).stdout)
+
+
+def show_one(job_id: str, environ: Environ) -> JobInfo:
+    """Return one job from the controller, which is no array.
+
+    Raises UsageError for an array, ClusterError when the controller does not answer or know the job.
+    """
+    found = show(job_id, environ)
+    if not found:
+        hint = "`slurmddp status` lists the jobs; a run that has ended continues when it is submitted again"
+        raise ClusterError(f"Slurm does not know job {job_id}; {hint}")
+    if len(found) > 1:
+        raise UsageError(f"job {job_id} is an array; give one task of it, as in {found[-1].job_id}")
+    return found[0]
 
 
 def _ask_about_jobs(command: Sequence[str], what: str, environ: Environ) -> Answer:

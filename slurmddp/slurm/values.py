@@ -11,9 +11,9 @@ Record = Mapping[str, str]
 
 _KEY_VALUE: Final = re.compile(r"(?<!\S)([A-Za-z][\w/:]*)=(\S*)")
 """Finds the pairs in a line of `scontrol --oneliner show`."""
-_NUMBER: Final = re.compile(r"(?a)(\d+(?:\.\d+)?)([KMG]?)\+?")
+_NUMBER: Final = re.compile(r"(?a)(\d+(?:\.\d+)?)([KMGT]?)\+?")
 _DURATION: Final = re.compile(r"(\d+-)?\d+(:\d+){0,2}", re.ASCII)
-_UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+_UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 LATEST_START: Final = timedelta(days=60)
 """Slurm expects the start behind a job without a time limit in a year or in centuries: such a time says nothing."""
 NO_VALUE: Final = frozenset({"", "(null)", "N/A", "n/a", "NONE", "None"})

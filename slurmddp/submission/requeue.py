@@ -36,7 +36,7 @@ def requeue(job_id: str, *, exclude: Sequence[str], environ: Environ, notice: Ca
     gets what it waits for. Raises UsageError for an array and for nodes that cannot be excluded, SlurmddpError when the
     job has ended, ClusterError when it cannot be requeued or Slurm refuses.
     """
-    job = _show_job(job_id, environ)
+    job = queries.show_one(job_id, environ)
     _check_can_restart(job)
     if exclude:
         _check_excluded(job, exclude, environ)
@@ -49,7 +49,7 @@ def requeue(job_id: str, *, exclude: Sequence[str], environ: Environ, notice: Ca
             raise ClusterError(f"job {job.job_id} has started again before --exclude could be set; type the same again")
         nodes = dict.fromkeys([*([job.excluded_nodes] if job.excluded_nodes else []), *exclude])
         client.order(commands.update(job.job_id, "ExcNodeList", ",".join(nodes)), environ)
-        job = _show_job(job.job_id, environ)
+        job = queries.show_one(job.job_id, environ)
     return _start_early(job, environ, notice)
 
 
@@ -77,16 +77,6 @@ def _how_to_continue(run: RunDir | JobInfo) -> str:
         return "submit it again: it continues from its last checkpoint"
     spec = run.spec.relative_to(Path.cwd()) if run.spec.is_relative_to(Path.cwd()) else run.spec
     return f"to go on from its last checkpoint type: slurmddp submit {spec}"
-
-
-def _show_job(job_id: str, environ: Environ) -> JobInfo:
-    found = queries.show(job_id, environ)
-    if not found:
-        hint = "`slurmddp status` lists the jobs; a run that has ended continues when it is submitted again"
-        raise ClusterError(f"Slurm does not know job {job_id}; {hint}")
-    if len(found) > 1:
-        raise UsageError(f"job {job_id} is an array; give one task of it, as in {found[-1].job_id}")
-    return found[0]
 
 
 def _check_can_restart(job: JobInfo) -> None:
@@ -121,7 +111,7 @@ def _wait_until_queued(job: JobInfo, environ: Environ) -> JobInfo:
     """Wait until the job is in the queue again, its old processes gone."""
     deadline = time.monotonic() + LEAVE_LIMIT_S
     while time.monotonic() < deadline:
-        now = _show_job(job.job_id, environ)
+        now = queries.show_one(job.job_id, environ)
         if now.phase == "queued" or (now.state == "RUNNING" and (now.restarts or 0) > (job.restarts or 0)):
             return now
         if now.phase != "running":
@@ -141,7 +131,7 @@ def _start_early(job: JobInfo, environ: Environ, notice: Callable[[str], None]) 
             break  # the time tells, since the reason that Slurm gives comes later
         client.order(commands.update(job.job_id, "StartTime", f"now+{START_S}"), environ)
         time.sleep(_NOW_S)
-        job = _show_job(job.job_id, environ)
+        job = queries.show_one(job.job_id, environ)
     waits = job.phase == "queued" and job.eligible and job.eligible > datetime.now(UTC)
     why = f"not before {job.eligible:%X}" if waits else job.reason
     notice(f"job {job.job_id} is {job.state}{f' ({why})' if why else ''}")

@@ -4,7 +4,7 @@ import pytest
 
 from slurmddp.config import resolve as config
 from slurmddp.config.command import parse
-from slurmddp.config.recipes import RECIPES, find_recipe, starts_anew
+from slurmddp.config.recipes import find_recipe, load_recipes, starts_anew
 
 LOOK_ALIKE = """\
 out_dir = 'out'
@@ -35,7 +35,7 @@ def test_nanogpt_saves_where_its_options_or_its_files_say(words, checkpoints):
     assert (found.resume_args, found.checkpoints) == ("--init_from=resume", checkpoints)
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+@pytest.mark.parametrize("recipe", load_recipes(), ids=lambda recipe: recipe.name)
 def test_each_recipe_is_recognised_by_its_marks(recipe, folder):
     (folder / "x.py").write_text("\n".join(recipe.marks))
     found = find_recipe(parse(("x.py", f"--{recipe.folder}", "a [b]")))

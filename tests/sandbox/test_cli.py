@@ -64,7 +64,7 @@ def test_env_points_a_shell_at_it_which_then_needs_no_name(cli, name, monkeypatc
     monkeypatch.setenv("SLURM_CONF", shell(f'{env}\necho "$SLURM_CONF"').strip())
     assert cli("env").out == env
     assert json.loads(cli("status", "--json").out)["name"] == name
-    assert "job 5 has ended, or there was none" in cli("preempt", "5", status=3).err
+    assert "Slurm does not know job 5; `slurmddp status` lists the jobs" in cli("preempt", "5", status=3).err
 
 
 def test_status_names_nodes_daemons_and_logs(cli, name):

@@ -77,7 +77,7 @@ def test_only_one_job_that_runs_can_be_preempted(sandbox, slurm, wait_for_job):
     wait_for_job(f"{array}_1", "RUNNING")
     for job, error, said in (
         (held, SlurmddpError, f"job {held} is PENDING; only a running job"),
-        ("99999999", ClusterError, "^job 99999999 has ended, or there was none; `slurmddp status` lists them"),
+        ("99999999", ClusterError, "^Slurm does not know job 99999999; `slurmddp status` lists the jobs"),
         ("n1", UsageError, "'n1' is not a job id; give one, as in 17 or"),
         (array, UsageError, f"is an array; give one task of it, as in {array}_0"),
     ):

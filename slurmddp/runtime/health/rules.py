@@ -6,7 +6,7 @@ from typing import Final
 
 from slurmddp.runs.findings import Finding, Level
 from slurmddp.runtime.health.facts import MISSING, SHM, Facts
-from slurmddp.text import count
+from slurmddp.text import count, list_some
 
 LEAST_SHM_MB: Final = 256
 """A DataLoader's workers pass batches through /dev/shm; containers have 64 MB of it by default."""
@@ -137,7 +137,7 @@ def _gpus(ranks: All) -> Iterator[Finding]:
         gpus = count(len(present), "GPU")
         level: Level = "warning"
         if len(present) < len(members):
-            what = f"ranks {_list_ranks(members)} share {gpus}: {_shorten(list(present))}"
+            what = f"ranks {_list_ranks(members)} share {gpus}: {list_some(list(present), _MOST_LISTED)}"
             why = "NCCL refuses two ranks on one GPU, and the memory is shared"
             advice = "give --gpus-per-node as many as ranks, and leave CUDA_VISIBLE_DEVICES to Slurm"
         elif fewest < len(members):
@@ -189,13 +189,8 @@ def _list_members(members: All) -> str:
     """Return `ranks 0, 1 on n1, 2, 3 on n2`; a long list is cut."""
     by_host = _groups(members, lambda facts: facts.host)
     parts = [f"{_list_ranks(some)} on {host}" for host, some in by_host.items()]
-    return f"rank{'s' if len(members) > 1 else ''} {_shorten(parts)}"
+    return f"rank{'s' if len(members) > 1 else ''} {list_some(parts, _MOST_LISTED)}"
 
 
 def _list_ranks(members: All) -> str:
-    return _shorten([str(facts.rank) for facts in members])
-
-
-def _shorten(words: Sequence[str]) -> str:
-    more = f" and {len(words) - _MOST_LISTED} more" if len(words) > _MOST_LISTED else ""
-    return ", ".join(words[:_MOST_LISTED]) + more
+    return list_some([str(facts.rank) for facts in members], _MOST_LISTED)

@@ -5,9 +5,9 @@ import tomllib
 
 import pytest
 
-from slurmddp.cluster import job_template
 from slurmddp.cluster.partitions import Cluster, Nodes, Partition
 from slurmddp.config import resolve
+from slurmddp.script import job_template
 
 GPUS = Nodes(names="g[1-4]", count=4, state="idle", cpus=40, memory_mb=250000, gpus=8)
 CPUS = Nodes(names="c[1-9]", count=9, state="mixed", cpus=32, memory_mb=64000)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+import jinja2
 import tomli_w
 
 from slurmddp.cluster.defaults import fill_open_values
@@ -16,6 +17,7 @@ from slurmddp.slurm.values import slurm_time
 from slurmddp.text import escape_text
 
 DEFAULT: Final = "job.toml"
+_TEMPLATE: Final = Path(__file__).with_name("job.toml.j2")
 
 _SCRIPTS: Final = ("train.py", "main.py")
 _MAIN: Final = re.compile(rb"""^if\s+__name__\s*==\s*["']__main__["']""", re.MULTILINE)
@@ -64,12 +66,17 @@ def build_job_file(cluster: Cluster | None, *, script: str | None, name: str, fi
     with_gpus = [one for one in fit if any(nodes.gpus for nodes in one.usable)]
     partition = min(with_gpus or fit, key=_rank, default=None)
     where = f" for cluster {escape_text(cluster.name)} (Slurm {escape_text(cluster.version)})" if cluster else ""
-    values = _VALUES if cluster is None or partition is None else "\n".join(_for_partition(cluster, partition))
-    program = _COMMAND.format(script=_toml(script)) if script else _WORKER
-    head = _HEAD.format(where=where, file=file) + ("" if cluster else _NO_CLUSTER)
     is_default = name == as_name(Path(file).stem)
-    name_line = f"{'# ' if is_default else ''}{_line('name', name, f'of the job, and of its folder: jobs/{name}')}"
-    return f"{head}\n{name_line}\n\n{values}\n\n{_SETUP}\n\n{program}\n"
+    template = jinja2.Template(_TEMPLATE.read_text("utf-8"), trim_blocks=True, keep_trailing_newline=True)
+    return str(
+        template.render(
+            where=where,
+            file=file,
+            name=f"{'# ' if is_default else ''}{_line('name', name, f'of the job, and of its folder: jobs/{name}')}",
+            values=_for_partition(cluster, partition) if cluster and partition else (),
+            script=_toml(script) if script else "",
+        )
+    )
 
 
 def _is_open(partition: Partition, cluster: Cluster) -> bool:
@@ -140,39 +147,6 @@ def _ranks(cluster: Cluster, partition: Partition) -> Iterator[str]:
         if name in full.origins:
             text = _line(name, getattr(full.spec, name), "")
             yield _align(f"# {text}", f"when left out; {escape_text(full.origins[name])}")
-
-
-_HEAD: Final = """\
-# A job{where}. Every option of `slurmddp submit` can stand here by its long name.
-#   slurmddp config {file}    every value, and where it came from
-#   slurmddp render {file}    the script, as it would be submitted
-#   slurmddp doctor {file}    what would make it fail, before it is queued
-#   slurmddp submit {file}    into the queue; options behind it beat what is here
-"""
-_NO_CLUSTER: Final = "# No cluster answered when this was written: take the # away where a value is needed.\n"
-_VALUES: Final = """\
-# partition = "gpu"              # `sinfo` lists them
-# account = "..."                # where the site wants one
-nodes = 1
-# gpus-per-node = 8              # a rank on each; or a type and a count: "a100:8"
-# cpus-per-task = 8              # for each rank
-time = "04:00:00"                # what the partition allows at most"""
-_SETUP: Final = """\
-# The ranks' environment; the first line that fails ends the job.
-# module = ["cuda/12.4"]
-# venv = ".venv"                 # or conda = "NAME"; else the Python that slurmddp runs in
-# setup = ["export NCCL_DEBUG=WARN"]
-# env = ["HF_TOKEN"]             # passed on from where you submit, and never written down"""
-_WORKER: Final = """\
-# No training script was found here (train.py, main.py, or one with a main): the bundled worker trains.
-# command = ["train.py", "--lr", "0.1"]
-[worker]
-task = "mnist"                   # or linear, cifar10, gpt; `slurmddp submit --help` has all options
-data = "digits"
-epochs = 10"""
-_COMMAND: Final = """\
-# What each rank runs, as under torchrun; its own options are further words of the list.
-command = [{script}]"""
 
 
 def _line(name: str, value: str | int, remark: str) -> str:
