@@ -22,6 +22,7 @@ from slurmddp.monitoring import follow as following
 from slurmddp.monitoring.logs.merge import ALL, ATTEMPT, LAST, Line, Selection, last_lines_of_settings, lines
 from slurmddp.monitoring.status import last_submission, query_jobs
 from slurmddp.runs import lookup
+from slurmddp.runs.history import read_outline
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target
 from slurmddp.slurm import queries
@@ -95,9 +96,9 @@ def logs(  # noqa: PLR0913 - an argument for each option
     run, job_id = first.run, newest_with_output(first.run, first.jobs)
     choose: Choice | None = None
     if errors:
-        from slurmddp.monitoring.logs.error_lines import Errors  # it loads the rules of `diagnose`
+        from slurmddp.monitoring.logs import error_lines  # it loads the rules of `diagnose`
 
-        choose = Errors().is_one
+        choose = error_lines.Errors().is_one
     wanted = Selection(
         run=run,
         job_id=job_id,
@@ -116,13 +117,30 @@ def logs(  # noqa: PLR0913 - an argument for each option
             writer.formatter = _choose_formatter(wanted, follow=follow, errors=errors, as_json=as_json)
             _follow(wanted, None, writer)
         return
-    if not writer.write_all(lines(wanted, None if choose else tail), tail):
+    decisive = errors and tail is None and not (ranks or as_json)
+    if not writer.write_all(_find_decisive(wanted) if decisive else lines(wanted, None if choose else tail), tail):
         print_message(_explain_none(wanted, errors=errors))
     silent = sum(not timed for timed in writer.has_times.values())
     if silent and len(writer.has_times) > 1 and everything and not as_json:
         print_message(
             f"{silent} of {len(writer.has_times)} ranks print no times; their lines are shown first, rank by rank"
         )
+
+
+def _find_decisive(wanted: Selection) -> Iterable[Line]:
+    """Return the lines that matter, if the diagnosis of the newest attempt has a cause; else all."""
+    from slurmddp.diagnose.diagnosis import diagnose_attempt
+    from slurmddp.diagnose.rule_types import UNKNOWN
+    from slurmddp.monitoring.logs.error_lines import keep_decisive
+
+    run, events = wanted.run, read_outline(wanted.run).of_job(wanted.job_id).supervision
+    names = wanted.attempts() if wanted.attempt == LAST else []
+    told = [diagnose_attempt(run, wanted.job_id, name, events) for name in names]
+    evidence = {(line.file, line.number) for one in told if one.cause != UNKNOWN for line in one.evidence}
+    kept, left = keep_decisive(lines(wanted), evidence) if evidence else (lines(wanted), 0)
+    if left:
+        print_message(f"{left} more lines look like errors; type: slurmddp logs {run.path.name} --errors -n 100")
+    return kept
 
 
 def _write_tails(sweep: Target, tail: int) -> None:

@@ -23,7 +23,7 @@ from slurmddp.diagnose.prefixes import TIME, strip_prefixes
 from slurmddp.diagnose.rank_exits import RankExit, parse_rank_exits
 from slurmddp.diagnose.rule_types import Line, Observation, Rule, compile_regex
 from slurmddp.diagnose.rules import end_causes, find_rule
-from slurmddp.diagnose.teardown import drop_orphans, drop_teardown
+from slurmddp.diagnose.teardown import drop_teardown, drop_tracebacks
 from slurmddp.diagnose.tracebacks import (
     MOST_AFTER_FATAL,
     OUTLIVED_LINES,
@@ -197,15 +197,10 @@ def observe_lines(
             yield weaken(seen) if seen.is_cause and (after or 0) > OUTLIVED_LINES else seen
 
 
-def runs_launcher(lines: Iterable[LogLine]) -> bool:
-    """Return whether a process prints what launchers print, so that it runs one: torchrun, accelerate or deepspeed."""
-    return any(_LAUNCHER.search(line.text) for line in lines)
-
-
-def blame_launcher(seen: Observation) -> Observation:
-    """Return the observation of a port that is in use as one of a program that starts a launcher in each rank."""
+def blame_launcher(seen: Observation, lines: Iterable[LogLine]) -> Observation:
+    """Return the observation of a port in use as one of a launcher in each rank, if these lines are of a launcher."""
     rule = end_causes()["launcher"]
-    return replace(seen, rule=rule, what=rule.what) if seen.rule.key == PORT_TAKEN else seen
+    return replace(seen, rule=rule, what=rule.what) if any(_LAUNCHER.search(line.text) for line in lines) else seen
 
 
 def observe_last_words(lines: Sequence[LogLine], *, has_ended: bool = False) -> Iterator[Observation]:
@@ -292,7 +287,8 @@ def read_log_evidence(
     found = _read_evidence(kept, exits, has_failed=has_failed)
     if found.observations or exits:
         return found
-    return _read_evidence([drop_orphans(file) for file in files], exits, has_failed=has_failed)
+    again = _read_evidence([drop_tracebacks(file) for file in files], exits, has_failed=has_failed)
+    return replace(_read_evidence(files, exits, has_failed=has_failed), observations=again.observations)
 
 
 def _read_evidence(files: Sequence[Sequence[LogLine]], exits: Sequence[RankExit], *, has_failed: bool) -> Evidence:
@@ -311,8 +307,8 @@ def _read_evidence(files: Sequence[Sequence[LogLine]], exits: Sequence[RankExit]
     ordinary = Counter({name: len(ordinary_lines(file)) for name, file in by_name.items()})
     counts = partial(_counts, files=by_name, ordinary=ordinary, may_be_well=may_be_well, has_ended=has_ended)
     found = [seen for seen in found if counts(seen)]
-    if _runs_launchers_in_ranks(lines, exits):
-        found = [blame_launcher(seen) for seen in found]
+    if any(seen.rule.key == PORT_TAKEN for seen in found) and (own := _find_launchers(lines, exits)):
+        found = [blame_launcher(seen, own) if seen.rule.key == PORT_TAKEN else seen for seen in found]
     if not any(seen.is_cause for seen in found):
         found += [seen for file in files for seen in observe_last_words(file, has_ended=has_ended) if counts(seen)]
     return Evidence(
@@ -327,11 +323,12 @@ def _read_evidence(files: Sequence[Sequence[LogLine]], exits: Sequence[RankExit]
     )
 
 
-def _runs_launchers_in_ranks(lines: Sequence[LogLine], exits: Sequence[RankExit]) -> bool:
-    """Return whether several ranks run a launcher each, and srun shows that some of them share a node."""
+def _find_launchers(lines: Sequence[LogLine], exits: Sequence[RankExit]) -> Sequence[LogLine]:
+    """Return the lines of launchers if several ranks print some, and srun shows that ranks share a node."""
     hosts = [host for host, _ in {(end.host, end.number) for end in exits if end.host}]
     shared = len(hosts) > len(set(hosts)) or any(_TASKS_OF_NODE.match(end.line.text) for end in exits)
-    return shared and len({line.rank for line in lines if line.rank is not None and runs_launcher([line])}) > 1
+    found = [line for line in lines if shared and line.rank is not None and _LAUNCHER.search(line.text)]
+    return found if len({line.rank for line in found}) > 1 else []
 
 
 def _counts(seen: Observation, files: _Files, ordinary: Counter[str], *, may_be_well: bool, has_ended: bool) -> bool:

@@ -23,7 +23,6 @@ from slurmddp.diagnose.evidence import (
     make_observation,
     observe_lines,
     observe_tracebacks,
-    runs_launcher,
 )
 from slurmddp.diagnose.log_reader import (
     LogLine,
@@ -81,7 +80,10 @@ def read_attempt_evidence(run: RunDir, job_id: str, attempt: str, events: Sequen
         *(observation for lines in (log, nodes) for observation in observe_lines(lines)),
         *_observe_decisions(run, own_events),
     ]
-    observations = [_judge_port(run, job_id, attempt, seen) for seen in observations]
+    for index, seen in enumerate(observations):
+        if seen.rule.key == PORT_TAKEN and seen.rank is not None:
+            output = read_lines(run.rank_log(job_id, attempt, seen.rank), head=RANK_BYTES, tail=RANK_BYTES)
+            observations[index] = blame_launcher(seen, output)
     told_to_stop = None
     if decisive and decisive.status == STOPPED:
         told_to_stop = Line(relative_path(decisive.path), 1, f"{STOPPED} {decisive.reason}")
@@ -205,14 +207,6 @@ def _observe_silent_rank(attempt: Attempt, rank: int, host: str) -> list[Observa
         return [make_observation(rule, groups, line, time=time, rank=rank, host=host, frame=frame)]
     found = [*observe_tracebacks(lines, rank=rank, host=host), *observe_lines(lines, rank=rank, host=host)]
     return _set_missing_time(found, modification_time(output))
-
-
-def _judge_port(run: RunDir, job_id: str, attempt: str, seen: Observation) -> Observation:
-    """Return the observation as one of a launcher in each rank, if the port was taken in a rank that runs one."""
-    if seen.rule.key != PORT_TAKEN or seen.rank is None:
-        return seen
-    lines = read_lines(run.rank_log(job_id, attempt, seen.rank), head=RANK_BYTES, tail=RANK_BYTES)
-    return blame_launcher(seen) if runs_launcher(lines) else seen
 
 
 def _set_missing_time(observations: Sequence[Observation], time: float | None) -> list[Observation]:

@@ -29,44 +29,32 @@ _CHILD_ERROR: Final = re.compile(
     r"EOFError|\S*UnpicklingError|FileNotFoundError|BrokenPipeError|Connection\w+Error|_pickle\.|"
     r"OSError: \[Errno (?:9|16|39)\] |ValueError: semaphore or lock released"
 )
-_ORPHAN_ERROR: Final = re.compile(r"EOFError|\S*UnpicklingError")
 _FRAME: Final = re.compile(r"\s*File \"")
 _EXCEPTION: Final = re.compile(r"[\w.]*[A-Z]\w*(?:Error|Exception|Exit|Interrupt)\b|_pickle\.")
 _IGNORED_PIPE: Final = re.compile(r"BrokenPipeError: \[Errno 32\]")
 
 
-def drop_orphans(lines: Sequence[LogLine]) -> list[LogLine]:
-    """Return the lines without the tracebacks of children that could not read what their dead parent was to send."""
+def drop_tracebacks(lines: Sequence[LogLine]) -> list[LogLine]:
+    """Return the lines without the tracebacks of launchers, and of children whose parent has died."""
     dropped: set[int] = set()
     for index, line in enumerate(lines):
-        if line.text.endswith(HEADER) and (found := _find_teardown(lines, index)):
-            dropped |= found if _ORPHAN_ERROR.match(lines[max(found)].text) else set()
+        if index not in dropped and line.text.endswith(HEADER):
+            dropped |= _find_teardown(lines, index)
+        elif line.text.startswith("Exception ignored in: <_io.") and _IGNORED_PIPE.match(_text(lines, index + 1)):
+            dropped |= {index, index + 1}
     return [line for index, line in enumerate(lines) if index not in dropped]
 
 
 def drop_teardown(lines: Sequence[LogLine]) -> list[LogLine]:
-    """Return the lines without those of launchers, trackers and children of dead parents, and without advice."""
-    kept: list[LogLine] = []
-    index, dropped = 0, frozenset[int]()
-    while index < len(lines):
-        text = lines[index].text
-        if text.endswith(HEADER) and (found := _find_teardown(lines, index)):
-            dropped = found
-            if kept and kept[-1].text.startswith(LINKS):
-                kept.pop()
-        elif text.startswith("Exception ignored in: <_io.") and _IGNORED_PIPE.match(_text(lines, index + 1)):
-            dropped = frozenset({index, index + 1})
-        if not (index in dropped or is_prose(text) or find_meaning(text) & CLOSING):
-            kept.append(lines[index])
-        index += 1
-    return kept
+    """Return the lines without those tracebacks, without the closing words of any program, and without advice."""
+    return [line for line in drop_tracebacks(lines) if not (is_prose(line.text) or find_meaning(line.text) & CLOSING)]
 
 
 def _text(lines: Sequence[LogLine], index: int) -> str:
-    return lines[index].text if index < len(lines) else ""
+    return lines[index].text if 0 <= index < len(lines) else ""
 
 
-def _find_teardown(lines: Sequence[LogLine], head: int) -> frozenset[int]:
+def _find_teardown(lines: Sequence[LogLine], head: int) -> set[int]:
     """Return the lines of a traceback of a launcher, or of a child that its dead parent left; none of another one.
 
     Other processes may print between them.
@@ -81,6 +69,6 @@ def _find_teardown(lines: Sequence[LogLine], head: int) -> frozenset[int]:
         elif _EXCEPTION.match(text) or text.endswith(HEADER):
             of_launcher = any(map(_LAUNCHER_FRAME.match, frames)) and _LAUNCHER_ERROR.match(text)
             of_child = frames and all(map(_CHILD_FRAME.match, frames)) and _CHILD_ERROR.match(text)
-            linked = {index + 1} if _text(lines, index + 1).startswith(LINKS) else set()
-            return frozenset(found | {index} | linked) if of_launcher or of_child else frozenset()
-    return frozenset()
+            found |= {index, *(at for at in (head - 1, index + 1) if _text(lines, at).startswith(LINKS))}
+            return found if of_launcher or of_child else set()
+    return set()

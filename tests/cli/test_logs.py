@@ -86,6 +86,22 @@ def test_the_errors_of_the_rank_that_failed_first_come_first(logs, run):
     assert shown("-n", "2") == [b"ValueError: boom", b"RuntimeError: peer"], "a tail is the end by time"
 
 
+def test_of_a_run_that_failed_eight_error_lines_are_shown_that_matter(logs, run):
+    frames = "".join(f'  File "/env/site-packages/x{depth}.py", line 1, in f\n    f()\n' for depth in range(20))
+    own = f'Traceback (most recent call last):\n  File "/home/me/train.py", line 9, in <module>\n    main()\n{frames}'
+    for rank, error in enumerate(("RuntimeError: Connection closed by peer", *["ValueError: boom"] * 3)):
+        run.rank_log("7", "0.0", rank).write_text(f"ERROR: retrying {rank}\n" * 9 + own + f"{error}\n")
+        run.rank_record("7", "0.0", rank).write_text(f"{76 if rank == 0 else 77} rank {rank} on n1: {error}\n")
+    done = logs("--errors")
+    shown = [line.partition(b" | ")[2].strip() for line in done.stdout.splitlines()]
+    assert len(shown) == 8 and len({*shown}) == 8
+    assert {b"ValueError: boom", b'File "/home/me/train.py", line 9, in <module>'} <= {*shown}
+    assert b"RuntimeError: Connection closed by peer" in shown, "what another rank raised"
+    assert re.search(rb"\d+ more lines look like errors; type: slurmddp logs r --errors -n 100$", done.stderr.strip())
+    assert len(logs("--errors", "-n", "100").stdout.splitlines()) == 100
+    assert len(logs("--errors", "--json").stdout.splitlines()) > 100, "a program is given all"
+
+
 @pytest.fixture
 def sweep(run):
     """Return a sweep of three settings: one restarted, one submitted again and waiting, one not started."""

@@ -1,15 +1,20 @@
-"""Finds lines that look like errors. Pure; `slurmddp.diagnose` finds their cause."""
+"""Finds lines that look like errors, and those of them that matter. Pure; `slurmddp.diagnose` finds their cause."""
 
 import re
+from collections.abc import Container, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import re2
 
+from slurmddp.diagnose.line_meanings import CLOSING, find_meaning
+from slurmddp.diagnose.log_reader import relative_path
 from slurmddp.diagnose.rule_types import quiet_options
 from slurmddp.diagnose.rules import load_rules
+from slurmddp.monitoring.logs.merge import Line
 
+MOST_DECISIVE: Final = 8
 _GENERAL: Final = (
     r"\b(?:[Ee]rror|ERROR|[Ff]atal|FATAL|CRITICAL|Traceback|Killed|Aborted|core dumped)\b",
     r"[A-Za-z.](?:Error|Exception)(?:[^\w =]| +[^\s=]| *$)",
@@ -19,6 +24,25 @@ _GENERAL: Final = (
 """Beside the texts of known failures; the third is glog's."""
 _TRACEBACK: Final = re.compile(rb"Traceback \(most recent call last\):")
 _RANK: Final = re.compile(rb"^\[rank\d+\]: ?")
+
+
+def keep_decisive(found: Iterable[Line], evidence: Container[tuple[str, int]]) -> tuple[list[Line], int]:
+    """Return at most MOST_DECISIVE of the lines, in their order, and how many more there are.
+
+    Those of the `evidence`, by path and number, come before all others; then those that are not indented, that no
+    launcher or tracker prints at every end, and that no line before repeats.
+    """
+    lines = [*found]
+    texts = [_RANK.sub(b"", line.text).decode("utf-8", "replace").rstrip() for line in lines]
+    first = {text: index for index, text in reversed([*enumerate(texts)])}
+
+    def weigh(index: int) -> tuple[bool, bool, int]:
+        text, line = texts[index], lines[index]
+        is_vague = first[text] != index or text.startswith((" ", "\t")) or find_meaning(text) & CLOSING
+        return (relative_path(line.source.path), line.number) not in evidence, bool(is_vague), index
+
+    kept = sorted(sorted(range(len(lines)), key=weigh)[:MOST_DECISIVE])
+    return [lines[index] for index in kept], len(lines) - len(kept)
 
 
 class Errors:
