@@ -57,7 +57,7 @@ _NUMBER: Final = re.compile(r"\d{1,18}")
 PORT_TAKEN: Final = "port-taken"
 _LAUNCHER: Final = compile_regex(
     r"torch/distributed/(?:run|launch|launcher/\w+|elastic/(?:agent|rendezvous)/[\w/]+)\.py\b|/accelerate/commands/|"
-    r"/deepspeed/launcher/|\[(?:launch|runner)\.py:\d+"
+    r"/deepspeed/launcher/|\[(?:launch|runner)\.py:\d+|\btorchrun .*--nproc"
 )
 _TASKS_OF_NODE: Final = re.compile(r"srun: error: [\w.-]+: tasks \d")
 _Files = Mapping[str, Sequence[LogLine]]
@@ -324,11 +324,12 @@ def _read_evidence(files: Sequence[Sequence[LogLine]], exits: Sequence[RankExit]
 
 
 def _find_launchers(lines: Sequence[LogLine], exits: Sequence[RankExit]) -> Sequence[LogLine]:
-    """Return the lines of launchers if several ranks print some, and srun shows that ranks share a node."""
+    """Return the lines of launchers if several ranks print some, or a command, and ranks share a node."""
     hosts = [host for host, _ in {(end.host, end.number) for end in exits if end.host}]
     shared = len(hosts) > len(set(hosts)) or any(_TASKS_OF_NODE.match(end.line.text) for end in exits)
     found = [line for line in lines if shared and line.rank is not None and _LAUNCHER.search(line.text)]
-    return found if len({line.rank for line in found}) > 1 else []
+    commands = [line for line in lines if shared and " --nproc" in line.text and _LAUNCHER.search(line.text)]
+    return found if len({line.rank for line in found}) > 1 else commands
 
 
 def _counts(seen: Observation, files: _Files, ordinary: Counter[str], *, may_be_well: bool, has_ended: bool) -> bool:

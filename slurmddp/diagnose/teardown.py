@@ -5,6 +5,7 @@ Pure. A launcher says how a rank ended: `rank_exits` reads that from all lines.
 
 import re
 from collections.abc import Sequence
+from itertools import islice, takewhile
 from typing import Final
 
 from slurmddp.diagnose.line_meanings import CLOSING, find_meaning, is_prose
@@ -29,17 +30,18 @@ _CHILD_ERROR: Final = re.compile(
     r"EOFError|\S*UnpicklingError|FileNotFoundError|BrokenPipeError|Connection\w+Error|_pickle\.|"
     r"OSError: \[Errno (?:9|16|39)\] |ValueError: semaphore or lock released"
 )
+_WARNING: Final = re.compile(r"\bWARN(?:ING)?\b")
 _FRAME: Final = re.compile(r"\s*File \"")
 _EXCEPTION: Final = re.compile(r"[\w.]*[A-Z]\w*(?:Error|Exception|Exit|Interrupt)\b|_pickle\.")
 _IGNORED_PIPE: Final = re.compile(r"BrokenPipeError: \[Errno 32\]")
 
 
 def drop_tracebacks(lines: Sequence[LogLine]) -> list[LogLine]:
-    """Return the lines without the tracebacks of launchers, and of children whose parent has died."""
+    """Return the lines without tracebacks of launchers, of children whose parent has died, and of warnings."""
     dropped: set[int] = set()
     for index, line in enumerate(lines):
         if index not in dropped and line.text.endswith(HEADER):
-            dropped |= _find_teardown(lines, index)
+            dropped |= _find_warned(lines, index) or _find_teardown(lines, index)
         elif line.text.startswith("Exception ignored in: <_io.") and _IGNORED_PIPE.match(_text(lines, index + 1)):
             dropped |= {index, index + 1}
     return [line for index, line in enumerate(lines) if index not in dropped]
@@ -52,6 +54,12 @@ def drop_teardown(lines: Sequence[LogLine]) -> list[LogLine]:
 
 def _text(lines: Sequence[LogLine], index: int) -> str:
     return lines[index].text if 0 <= index < len(lines) else ""
+
+
+def _find_warned(lines: Sequence[LogLine], head: int) -> set[int]:
+    """Return the lines of a traceback that a logger reports as a warning: its program went on; none of another one."""
+    behind = takewhile(lambda index: _WARNING.search(lines[index].prefix), range(head, len(lines)))
+    return set(islice(behind, _MOST_LINES))
 
 
 def _find_teardown(lines: Sequence[LogLine], head: int) -> set[int]:
