@@ -352,11 +352,12 @@ def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     ended = ended_well = False
     for index, line in enumerate(lines[:-1]):
         head = tuple(shapes[index : index + 3])
+        is_varied = head[0] != head[1]
         if _JOB_END.search(line.text):
             starts += [] if index in continued else [index + 1]
-        elif ended and (head in heads or head[:2] in heads) and index not in continued:
+        elif ended and (head in heads or head[:2] in heads) and (is_varied or index not in continued):
             starts.append(index)
-            sure |= {index} if ended_well and len({*head[:2]}) == 2 else set()  # noqa: PLR2004 two lines that differ
+            sure |= {index} if ended_well and is_varied else set()
             ended = ended_well = False
         elif ended and all(one.offset in own and not _looks_wrong(one) for one in lines[index : index + 3]):
             heads |= {head} if len(set(head)) == len(head) else set()
