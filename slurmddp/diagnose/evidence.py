@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from slurmddp.diagnose.flight_recorder import Divergence, find_lagging_rank
-from slurmddp.diagnose.line_meanings import ENDED, HARMLESS, SLURM, WARNING, find_meaning
+from slurmddp.diagnose.line_meanings import drop_teardown, drop_tracebacks, means
 from slurmddp.diagnose.log_reader import (
     LogLine,
     cut_around,
@@ -21,9 +21,8 @@ from slurmddp.diagnose.log_reader import (
 )
 from slurmddp.diagnose.prefixes import TIME, strip_prefixes
 from slurmddp.diagnose.rank_exits import RankExit, parse_rank_exits
-from slurmddp.diagnose.rule_types import Line, Observation, Rule, compile_regex
+from slurmddp.diagnose.rule_types import Line, Observation, Rule
 from slurmddp.diagnose.rules import end_causes, find_rule
-from slurmddp.diagnose.teardown import drop_teardown, drop_tracebacks
 from slurmddp.diagnose.tracebacks import (
     MOST_AFTER_FATAL,
     OUTLIVED_LINES,
@@ -40,11 +39,6 @@ from slurmddp.runs.log_tail import read_timestamp
 
 SUSPICIOUS_LINES: Final = 3
 """How many lines are shown when the cause is not known."""
-_WRONG: Final = re.compile(r"error|fatal|exception|traceback|failed|cannot|abort|panic|denied|invalid")
-_DOUBTFUL: Final = re.compile(
-    r"\b(?:killed|unable|could not|not found|lost|refused|timed out|unexpected|nan|watchdog|timing out)\b"
-)
-"""Words of failures that healthy runs print, too."""
 _CLOSING_LINES: Final = 3
 """A batch script may print so many lines after its step."""
 _LAST_LINES: Final = 30
@@ -55,19 +49,8 @@ _JOB_END: Final = re.compile(r"error: \*\*\* JOB \d+ ON \S+ CANCELLED AT ")
 _MOST_LAST_WORDS: Final = 500
 _NUMBER: Final = re.compile(r"\d{1,18}")
 PORT_TAKEN: Final = "port-taken"
-_LAUNCHER: Final = compile_regex(
-    r"torch/distributed/(?:run|launch|launcher/\w+|elastic/(?:agent|rendezvous)/[\w/]+)\.py\b|/accelerate/commands/|"
-    r"/deepspeed/launcher/|\[(?:launch|runner)\.py:\d+|\btorchrun .*--nproc"
-)
 _TASKS_OF_NODE: Final = re.compile(r"srun: error: [\w.-]+: tasks \d")
 _Files = Mapping[str, Sequence[LogLine]]
-_GOOD_END: Final = compile_regex(
-    r"(?i:(?:finish\w*|complet\w*|done|ended|saved?)\b.{0,20} success\w*|success\w* (?:finish|complet|ended)|com "
-    r"sucesso|"
-    r"(?:training|job|run|evaluation) (?:is |has |was )?(?:done|complete|finished|ended))|"
-    r"max_(?:epochs|steps)=\d+` reached|train_runtime|exit(?:ed)?(?: with)?(?: code| status)?:? 0\b"
-)
-"""What programs print that ended well."""
 _WRAPPER: Final = re.compile(r"[\w.]*(?:DatasetGenerationError|RayTaskError|InstantiationException)\b")
 """Exceptions that libraries raise instead of the one that says why."""
 _NAMED_EXCEPTION: Final = re.compile(
@@ -189,7 +172,7 @@ def observe_lines(
         match = find_rule(line.text)
         if match and (match[0].key, match[0].general) not in known:
             known.add((match[0].key, match[0].general))
-            after = None if find_meaning(line.text) & SLURM else ordinary_after[index + 1]
+            after = None if means(line.text, "slurm") else ordinary_after[index + 1]
             time = read_time(line, near or 0.0) if line.time is None else line.time
             own_rank, place = line.rank if rank is None else rank, host or line.host
             more: dict[str, Any] = {"time": time, "lines_after": after}
@@ -200,7 +183,7 @@ def observe_lines(
 def blame_launcher(seen: Observation, lines: Iterable[LogLine]) -> Observation:
     """Return the observation of a port in use as one of a launcher in each rank, if these lines are of a launcher."""
     rule = end_causes()["launcher"]
-    return replace(seen, rule=rule, what=rule.what) if any(_LAUNCHER.search(line.text) for line in lines) else seen
+    return replace(seen, rule=rule, what=rule.what) if any(means(line.text, "launcher") for line in lines) else seen
 
 
 def observe_last_words(lines: Sequence[LogLine], *, has_ended: bool = False) -> Iterator[Observation]:
@@ -224,7 +207,7 @@ def observe_last_words(lines: Sequence[LogLine], *, has_ended: bool = False) -> 
             is_vague = rule.general and rule.role == "cause"
             is_weak = not has_ended and (rule.place == "end" or is_vague)
             goes_on = bool(after) and (text != line.text or rule.place == "end" or _shows_steps(lines, after))
-            if is_weak and (goes_on or find_meaning(text) & WARNING):
+            if is_weak and (goes_on or means(text, "warning")):
                 continue
             evidence = replace(make_evidence(line), text=text.strip())
             seen = make_observation(rule, groups, evidence, time=line.time, rank=line.rank, host=line.host)
@@ -242,14 +225,14 @@ def _last_words(lines: Sequence[LogLine]) -> Iterator[tuple[LogLine, int]]:
     A few ordinary lines may follow a failure, and more if they differ, as those of a page people wrote around it do.
     """
     lines = lines[-_MOST_LAST_WORDS:]
-    if any(_GOOD_END.search(line.text) for line in lines[-_HEAD_LINES:]):
+    if any(means(line.text, "good end") for line in lines[-_HEAD_LINES:]):
         return
     ordinary = [is_ordinary(line) and not _looks_wrong(line) for line in lines]
     after = [*accumulate(reversed(ordinary), initial=0)][:0:-1]
     end = [line_shape(line.text) for line, is_one in zip(lines, ordinary, strict=True) if is_one][-OUTLIVED_LINES:]
     most = OUTLIVED_LINES if len(set(end)) > len(end) / 2 else MOST_AFTER_FATAL
     for line, number, own in zip(lines, after, ordinary, strict=True):
-        if number - own <= most and not find_meaning(line.text) & HARMLESS:
+        if number - own <= most and not means(line.text, "harmless"):
             yield line, number - own
 
 
@@ -263,13 +246,13 @@ def find_suspicious_lines(lines: Sequence[LogLine]) -> tuple[Line, ...]:
     """Return the first lines that look wrong; the last lines if none does."""
     printed = [line for line in lines if line.text.strip()]
     wrong = [line for line in printed if _looks_wrong(line)] or [
-        line for line in printed if _DOUBTFUL.search(line.text.lower())
+        line for line in printed if means(line.text, "doubtful")
     ]
     return tuple(map(make_evidence, wrong[:SUSPICIOUS_LINES] or printed[-SUSPICIOUS_LINES:]))
 
 
 def _looks_wrong(line: LogLine) -> bool:
-    return _WRONG.search(line.text.lower()) is not None
+    return means(line.text, "wrong")
 
 
 def read_log_evidence(
@@ -302,7 +285,7 @@ def _read_evidence(files: Sequence[Sequence[LogLine]], exits: Sequence[RankExit]
     has_ended = not may_go_on
     for file, outlived in zip(files, caught, strict=True):
         behind = max((index + 1 for index, line in enumerate(file) if line.text in outlived), default=0)
-        has_ended = has_ended or any(find_meaning(line.text) & ENDED for line in file[behind:])
+        has_ended = has_ended or any(means(line.text, "ended") for line in file[behind:])
     by_name = {relative_path(file[0].path): file for file in files if file}
     ordinary = Counter({name: len(ordinary_lines(file)) for name, file in by_name.items()})
     counts = partial(_counts, files=by_name, ordinary=ordinary, may_be_well=may_be_well, has_ended=has_ended)
@@ -317,7 +300,7 @@ def _read_evidence(files: Sequence[Sequence[LogLine]], exits: Sequence[RankExit]
         divergence=find_lagging_rank(line.text for line in lines),
         world_size=max(numbers, default=-1) + 1,
         suspicious_lines=find_suspicious_lines(lines),
-        has_wrong_lines=bool(found) or any(_looks_wrong(line) or _DOUBTFUL.search(line.text.lower()) for line in lines),
+        has_wrong_lines=bool(found) or any(_looks_wrong(line) or means(line.text, "doubtful") for line in lines),
         has_wrong_end=has_wrong_end or len(lines) <= _HEAD_LINES + _LAST_LINES,
         continued_after_exit=_continues_after_exit(lines),
     )
@@ -327,8 +310,8 @@ def _find_launchers(lines: Sequence[LogLine], exits: Sequence[RankExit]) -> Sequ
     """Return the lines of launchers if several ranks print some, or a command, and ranks share a node."""
     hosts = [host for host, _ in {(end.host, end.number) for end in exits if end.host}]
     shared = len(hosts) > len(set(hosts)) or any(_TASKS_OF_NODE.match(end.line.text) for end in exits)
-    found = [line for line in lines if shared and line.rank is not None and _LAUNCHER.search(line.text)]
-    commands = [line for line in lines if shared and " --nproc" in line.text and _LAUNCHER.search(line.text)]
+    found = [line for line in lines if shared and line.rank is not None and means(line.text, "launcher")]
+    commands = [line for line in lines if shared and " --nproc" in line.text and means(line.text, "launcher")]
     return found if len({line.rank for line in found}) > 1 else commands
 
 
@@ -339,7 +322,7 @@ def _counts(seen: Observation, files: _Files, ordinary: Counter[str], *, may_be_
     after = seen.lines_after or 0
     if may_be_well and seen.lines_after is not None and after + elsewhere > OUTLIVED_LINES:
         return False
-    is_warning = after > 0 and not has_ended and find_meaning(seen.line.text) & WARNING
+    is_warning = after > 0 and not has_ended and means(seen.line.text, "warning")
     return not (is_warning and _shows_steps(files.get(seen.line.file, ()), after))
 
 
@@ -370,16 +353,17 @@ def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     ended = ended_well = False
     for index, line in enumerate(lines[:-1]):
         head = tuple(shapes[index : index + 3])
+        is_varied = head[0] != head[1]
         if _JOB_END.search(line.text):
             starts += [] if index in continued else [index + 1]
-        elif ended and (head in heads or head[:2] in heads) and index not in continued:
+        elif ended and (head in heads or head[:2] in heads) and (is_varied or index not in continued):
             starts.append(index)
-            sure |= {index} if ended_well and len({*head[:2]}) == 2 else set()  # noqa: PLR2004 two lines that differ
+            sure |= {index} if ended_well and is_varied else set()
             ended = ended_well = False
         elif ended and all(one.offset in own and not _looks_wrong(one) for one in lines[index : index + 3]):
             heads |= {head} if len(set(head)) == len(head) else set()
             ended = False
-        ended_well = ended_well or _GOOD_END.search(line.text) is not None
+        ended_well = ended_well or means(line.text, "good end")
         ended = ended or ended_well or _has_end(line.text, _ENDS)
     after = [*accumulate((line.offset in own for line in reversed(lines)), initial=0)][::-1]
     long = (start for start in sorted(starts, reverse=True) if after[start] > MOST_AFTER_FATAL or start in sure)

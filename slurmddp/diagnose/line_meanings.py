@@ -1,32 +1,92 @@
-"""What the words of a line say of it: by Slurm, of an end, at the close, as advice, as a warning. Reads the list once.
+"""What lines mean by their words: said by Slurm, at an end, as advice, as a warning; and which explain no failure.
 
-`line_meanings.toml` is the only list of such words, and says what each meaning is; the rules say of what a line is the
-cause.
+`line_meanings.toml` is the only list of such words, and says what each meaning is. Reads the list.
 """
 
 import tomllib
+from collections.abc import Sequence
+from itertools import islice, takewhile
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
+from slurmddp.diagnose.log_reader import LogLine
 from slurmddp.diagnose.rule_types import compile_set
 
-_NAMES: Final = ("slurm", "system", "closing", "advice", "fact", "ended", "warning", "harmless")
-SLURM, SYSTEM, CLOSING, ADVICE, FACT, ENDED, WARNING, HARMLESS = (1 << bit for bit in range(len(_NAMES)))
+Meaning = Literal[
+    "slurm", "system", "closing", "advice", "fact", "ended", "warning", "harmless", "wrong", "doubtful", "good end",
+    "launcher", "launcher error", "child frame", "child error", "exception",
+]  # fmt: skip
 _LISTS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))["lines"]
-_LINES: Final = [
-    (1 << _NAMES.index(name), one) for table in _LISTS for name in table if name != "by" for one in table[name]
-]
+_LINES: Final = [(name, one) for table in _LISTS for name in table if name != "by" for one in table[name]]
 _SET: Final = compile_set(pattern for _, pattern in _LINES)
+HEADER: Final = "Traceback (most recent call last):"
+LINKS: Final = (
+    "The above exception was the direct cause of the following exception:",
+    "During handling of the above exception, another exception occurred:",
+)
+_MOST_LINES: Final = 60
+"""Lines of a traceback of a launcher, or of a child whose parent has died."""
 
 
-def find_meaning(text: str) -> int:
-    """Return all that a line means, as bits; 0 for an ordinary line."""
-    found = 0
-    for number in _SET.Match(text) or ():
-        found |= _LINES[number][0]
-    return found
+def find_meanings(text: str) -> set[str]:
+    """Return all that a line means; nothing for an ordinary line."""
+    return {_LINES[number][0] for number in _SET.Match(text) or ()}
+
+
+def means(text: str, *meanings: Meaning) -> bool:
+    """Return whether a line means any of these."""
+    return not find_meanings(text).isdisjoint(meanings)
 
 
 def is_prose(text: str) -> bool:
     """Return whether a line is advice, or a person's words, and states no error."""
-    return find_meaning(text) & (ADVICE | FACT) == ADVICE
+    return find_meanings(text) & {"advice", "fact"} == {"advice"}
+
+
+def drop_tracebacks(lines: Sequence[LogLine]) -> list[LogLine]:
+    """Return the lines without tracebacks of launchers, of children whose parent has died, and of warnings."""
+    dropped: set[int] = set()
+    mixed = not all("WARN" in line.prefix for line in lines if line.text)  # else it stands before whatever is printed
+    for index, line in enumerate(lines):
+        if index not in dropped and line.text.endswith(HEADER):
+            dropped |= (mixed and _find_warned(lines, index)) or _find_teardown(lines, index)
+        elif line.text.startswith("Exception ignored in: <_io.") and _text(lines, index + 1).startswith(
+            "BrokenPipeError"
+        ):
+            dropped |= {index, index + 1}
+    return [line for index, line in enumerate(lines) if index not in dropped]
+
+
+def drop_teardown(lines: Sequence[LogLine]) -> list[LogLine]:
+    """Return the lines without those tracebacks, without the closing words of any program, and without advice."""
+    return [line for line in drop_tracebacks(lines) if not (is_prose(line.text) or means(line.text, "closing"))]
+
+
+def _text(lines: Sequence[LogLine], index: int) -> str:
+    return lines[index].text if 0 <= index < len(lines) else ""
+
+
+def _find_warned(lines: Sequence[LogLine], head: int) -> set[int]:
+    """Return the lines of a traceback that a logger reports as a warning: its program went on; none of another one."""
+    behind = takewhile(lambda index: "WARN" in lines[index].prefix, range(head, len(lines)))
+    return set(islice(behind, _MOST_LINES))
+
+
+def _find_teardown(lines: Sequence[LogLine], head: int) -> set[int]:
+    """Return the lines of a traceback of a launcher, or of a child that its dead parent left; none of another one.
+
+    Other processes may print between them.
+    """
+    frames: list[str] = []
+    found = {head}
+    for index in range(head + 1, min(head + _MOST_LINES, len(lines))):
+        text = lines[index].text
+        if text.startswith(" "):
+            frames += [text] if text.lstrip().startswith("File ") else []
+            found.add(index)
+        elif means(text, "exception") or text.endswith(HEADER):
+            of_launcher = means(text, "launcher error") and any(means(frame, "launcher") for frame in frames)
+            of_child = means(text, "child error") and frames and all(means(frame, "child frame") for frame in frames)
+            found |= {index, *(at for at in (head - 1, index + 1) if _text(lines, at).startswith(LINKS))}
+            return found if of_launcher or of_child else set()
+    return set()

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from itertools import islice, pairwise
 from typing import Final
 
-from slurmddp.diagnose.line_meanings import CLOSING, SLURM, find_meaning
+from slurmddp.diagnose.line_meanings import HEADER, means
 from slurmddp.diagnose.log_reader import LogLine
-from slurmddp.diagnose.teardown import HEADER
 
 REPEATED_SHARE: Final = 0.9
 """A prefix stands before more than this share of the lines."""
@@ -65,7 +64,7 @@ def strip_prefixes(lines: Sequence[LogLine]) -> list[LogLine]:
     indent = min((len(line.text) - len(line.text.lstrip()) for line in lines), default=0)
     found = [line._replace(text=_RAY_COUNT.sub("", line.text[indent:])) for line in lines]
     for _ in range(_MOST_PREFIXES):
-        printed = [line.text for line in found if not find_meaning(line.text) & (SLURM | CLOSING)]
+        printed = [line.text for line in found if not means(line.text, "slurm", "closing")]
         sample = printed[:: max(1, len(printed) // SAMPLE)]
         kinds = _CLEAR_KINDS if len(sample) < _FEWEST_LINES else (*_CLEAR_KINDS, *_OTHER_KINDS)
         needed = max(1.0, REPEATED_SHARE * len(sample))

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Final
 
-from slurmddp.diagnose.line_meanings import CLOSING, SYSTEM, find_meaning
+from slurmddp.diagnose.line_meanings import HEADER, LINKS, means
 from slurmddp.diagnose.log_reader import LogLine
-from slurmddp.diagnose.teardown import HEADER, LINKS
 
 _EXCEPTION = re.compile(r"(?:[A-Za-z_][\w.]*)(?:: .*|:)?$")
 _USUAL_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Iteration)(?::|$)")
@@ -108,7 +107,7 @@ def join_message(lines: Sequence[LogLine], index: int) -> LogLine:
         text = below.text
         is_indented = text.startswith("  ") and line is not lines[index]
         goes_on = line.text.endswith(":") or is_indented or is_broken or _GOES_ON.match(text) is not None
-        if not goes_on or not text or text.endswith(HEADER) or find_meaning(text) & SYSTEM or names_exception(text):
+        if not goes_on or not text or text.endswith(HEADER) or means(text, "system") or names_exception(text):
             break
         line = line._replace(text=f"{line.text} {text.strip()}")
         is_broken = is_broken and len(text) >= _BROKEN_AT
@@ -127,7 +126,7 @@ def _find_exception(lines: Sequence[LogLine], start: int) -> int | None:
             break
         if _USUAL_EXCEPTION.match(text):
             return index
-        if other is None and _EXCEPTION.match(text) and not find_meaning(text) & SYSTEM:
+        if other is None and _EXCEPTION.match(text) and not means(text, "system"):
             other = index
     return other
 
@@ -192,4 +191,4 @@ def names_exception(text: str) -> bool:
 def is_ordinary(line: LogLine) -> bool:
     """Return whether neither a launcher nor a dying program prints such a line."""
     text = line.text
-    return bool(text) and not (text.startswith((" ", "\t", *LINKS)) or find_meaning(text) & (SYSTEM | CLOSING))
+    return bool(text) and not (text.startswith((" ", "\t", *LINKS)) or means(text, "system", "closing"))

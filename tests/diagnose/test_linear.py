@@ -10,6 +10,7 @@ import pytest
 from slurmddp.diagnose import (
     evidence,
     flight_recorder,
+    line_meanings,
     log_reader,
     output_files,
     prefixes,
@@ -33,7 +34,18 @@ from slurmddp.slurm.hostlist import try_expand
 from slurmddp.slurm.job_info import JobInfo
 
 MODULES = (
-    *(evidence, flight_recorder, log_reader, output_files, prefixes, rank_exits, run_evidence, tracebacks, verdict),
+    *(
+        evidence,
+        flight_recorder,
+        line_meanings,
+        log_reader,
+        output_files,
+        prefixes,
+        rank_exits,
+        run_evidence,
+        tracebacks,
+        verdict,
+    ),
     *(error_lines, slurm_answers, exit_records, facts, log_tail),
 )
 

@@ -133,8 +133,5 @@ def find_state_rule(state: str, exit_code: str) -> Rule | None:
 
 @cache
 def end_causes() -> Mapping[str, Rule]:
-    """Return what the ends of ranks mean: by the signal, `status` for an exit status, `silent` for no record at all.
-
-    `launcher` is a port that was taken in ranks that run a launcher.
-    """
+    """Return what the ends of ranks mean: by the signal, `status`, `silent` without a record, `launcher` in each."""
     return {rule.end: rule for rule in load_rules().own if rule.end}

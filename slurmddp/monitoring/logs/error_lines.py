@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import re2
 
-from slurmddp.diagnose.line_meanings import CLOSING, find_meaning
+from slurmddp.diagnose.line_meanings import means
 from slurmddp.diagnose.log_reader import relative_path
 from slurmddp.diagnose.rule_types import quiet_options
 from slurmddp.diagnose.rules import load_rules
@@ -38,7 +38,7 @@ def keep_decisive(found: Iterable[Line], evidence: Container[tuple[str, int]]) -
 
     def weigh(index: int) -> tuple[bool, bool, int]:
         text, line = texts[index], lines[index]
-        is_vague = first[text] != index or text.startswith((" ", "\t")) or find_meaning(text) & CLOSING
+        is_vague = first[text] != index or text.startswith((" ", "\t")) or means(text, "closing")
         return (relative_path(line.source.path), line.number) not in evidence, bool(is_vague), index
 
     kept = sorted(sorted(range(len(lines)), key=weigh)[:MOST_DECISIVE])
