@@ -47,6 +47,8 @@ class Options(NamedTuple):
     """A shell function of the user's own script starts the ranks, and the shell waits for the supervisor's orders."""
     repeated_launch: bool = False
     """Such a function runs several trainings, as in a loop: the end of one is not the end of another."""
+    notify: bool = False
+    """Tell the events of the job to the target of `--notify`, which a variable names."""
     finish: bool = False
     """Call the script's function `finish` after each attempt."""
 

@@ -63,6 +63,8 @@ SWEEP_DIR: Final = "SLURMDDP_SWEEP_DIR"
 """The sweep's folder, in which that of each setting lies."""
 BOOTSTRAP: Final = "SLURMDDP_BOOTSTRAP"
 """The program by which a Python without slurmddp runs the supervisor's."""
+NOTIFY_TARGET: Final = "SLURMDDP_NOTIFY_TARGET"
+"""The address or command of `--notify`, which may be a secret: it is in no script and on no command line."""
 STEP_NAME: Final = "SLURMDDP_STEP_NAME"
 """What the step is called in an allocation that somebody else has made."""
 
@@ -79,9 +81,11 @@ CONTAINER_PROGRAM: Final = "SLURMDDP_CONTAINER_PROGRAM"
 """apptainer or singularity, by its path."""
 
 OF_AN_ATTEMPT: Final = frozenset(
-    {STATUS, STOP_AT, SECRET, RENDEZVOUS_FILE, RESTARTS, CHECKPOINT_DIR, RESUME, CHECKPOINT}
+    {STATUS, STOP_AT, SECRET, RENDEZVOUS_FILE, RESTARTS, CHECKPOINT_DIR, RESUME, CHECKPOINT, NOTIFY_TARGET}
 )
-"""What is said to one attempt, and must not reach another."""
+"""What is said to one attempt, and must not reach another, or to the supervisor alone."""
 
-NAMES: Final = frozenset(value for name, value in [*globals().items()] if name.isupper() and isinstance(value, str))
-"""All of them: what a job says to its own processes, and no other job may inherit."""
+NAMES: Final = frozenset(value for name, value in [*globals().items()] if name.isupper() and isinstance(value, str)) - {
+    NOTIFY_TARGET
+}
+"""What a job says to its own processes, and no other job may inherit: all but what the submission says to a job."""

@@ -6,7 +6,7 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -19,6 +19,7 @@ from slurmddp.batch.shell_launch import ShellLaunch
 from slurmddp.batch.supervisor import Supervisor, output_size, write_line
 from slurmddp.errors import UsageError
 from slurmddp.exit_codes import FAILED
+from slurmddp.runs.events import SupervisorEvent
 from slurmddp.runs.files import write_whole
 from slurmddp.runs.layout import RunDir
 from slurmddp.supervisor_options import Options
@@ -65,15 +66,17 @@ def main(words: list[str]) -> int:
     functions = sys.stdin.buffer.read()
     raise_soft_limits()
     environ = build_rank_environment(os.environ)
+    job = Job.read(environ, run)
     return Supervisor(
         options=given,
-        job=Job.read(environ, run),
+        job=job,
         environ=environ,
         slurm=Controller(os.environ),
         launch=lambda environment: call_function(functions, "launch", environment),
         finish=(lambda environment: call_function(functions, "finish", environment)) if given.finish else None,
         say=write_line,
         log_size=output_size,
+        tell=choose_teller(given, job),
     ).run()
 
 
@@ -95,17 +98,31 @@ def supervise_own_launch(given: Options, run: Path, orders: BinaryIO) -> int:
     hosts = os.environ.get(variables.HOSTS) or " ".join(slurm.hostnames(os.environ["SLURM_JOB_NODELIST"]))
     environ = {**build_rank_environment(os.environ), variables.HOSTS: hosts}
     launch = ShellLaunch(orders, sys.stdin.buffer, write_line)
+    job = Job.read(environ, run)
     supervisor = Supervisor(
         options=given,
-        job=Job.read(environ, run),
+        job=job,
         environ=environ,
         slurm=slurm,
         launch=lambda attempt: launch({**attempt, **attach_variables(attempt, _PACKAGE)}),
         say=write_line,
         log_size=output_size,
+        tell=choose_teller(given, job),
     )
     launch.end(supervisor.run())
     return 0
+
+
+def choose_teller(given: Options, job: Job) -> Callable[[str, SupervisorEvent], object]:
+    """Return what tells the events of a job to the target of `--notify`; nothing without one."""
+    if not given.notify:
+        return lambda *_: None
+    if not (target := os.environ.get(variables.NOTIFY_TARGET)):
+        write_line(f"nobody is told what happens (--notify): {variables.NOTIFY_TARGET} is not set in the job")
+        return lambda *_: None
+    from slurmddp.batch.notify import Notifier  # noqa: PLC0415 - few jobs need it
+
+    return Notifier(target, job, write_line).tell
 
 
 def build_rank_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -76,14 +76,15 @@ class Supervisor:
         clock: Clock = time,
         say: Callable[[str], None] = print,
         log_size: Callable[[], int] = lambda: 0,
+        tell: Callable[[str, SupervisorEvent], object] = lambda *_: None,
     ) -> None:
         """Take the ranks' environment `environ`; `say` writes to the batch log, `log_size` returns its bytes.
 
         `launch` runs the ranks with an environment to their end, and returns the launcher's status; `finish` runs a
-        template's `finish` block with one.
+        template's `finish` block with one. `tell` gets the attempt of each event, and the event.
         """
         self.options, self.job, self.environ, self.slurm, self.launch = options, job, environ, slurm, launch
-        self.finish, self.clock, self.say, self.log_size = finish, clock, say, log_size
+        self.finish, self.clock, self.say, self.log_size, self.tell = finish, clock, say, log_size, tell
         self.started_at = clock.time()
         self.attempt = f"{job.restarts}.0"
         self.others = self._earlier_starts if options.own_launch else []
@@ -450,6 +451,7 @@ class Supervisor:
     def _record(self, event: SupervisorEvent) -> None:
         author = Author(job=self.job.job_id, attempt=self.attempt, host=self.job.host)
         events.append(self.job.run, author, event)
+        self.tell(self.attempt, event)
 
 
 def write_line(text: str) -> None:

@@ -278,6 +278,14 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     max_requeues: Annotated[
         Limit | None, Option("Requeues by the job itself [default: any number while checkpoints advance].")
     ] = DEFAULTS.max_requeues
+    notify: Annotated[
+        Text,
+        Option(
+            "Address (JSON by POST, as for Slack) or command (JSON on standard input) that is told when the job "
+            "fails, is requeued or ends.",
+            metavar="URL|COMMAND",
+        ),
+    ] = None
     after_signal_exit_0: Annotated[
         Literal["requeue", "done"],
         Option("What an end with status 0 means after a stop signal that COMMAND has handled by itself."),

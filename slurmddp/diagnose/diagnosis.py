@@ -17,7 +17,15 @@ from slurmddp.diagnose.running import describe_activity
 from slurmddp.diagnose.verdict import judge
 from slurmddp.errors import ClusterError, SlurmddpError
 from slurmddp.outcome import Kind, Phase
-from slurmddp.runs.facts import Job, describe_resume, is_resumable, judge_by_slurm, read_job, set_up_failure
+from slurmddp.runs.facts import (
+    Job,
+    describe_resume,
+    is_resumable,
+    judge_by_slurm,
+    last_end,
+    read_job,
+    set_up_failure,
+)
 from slurmddp.runs.history import Event, History, read_outline
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm import queries
@@ -213,6 +221,9 @@ class _Case:
 
     def _diagnose_running(self) -> Diagnosis:
         attempt = self.attempts[-1] if self.attempts else ""
+        end = last_end(self.events)
+        if self.run and attempt and end and end.kind == "job_end" and end.number("status"):  # its script is not over
+            return replace(diagnose_attempt(self.run, self.job.job_id, attempt, self.events), attempt=attempt)
         on_nodes = f", on {self.job.nodes}" if self.job.nodes else ""
         name = self.job.job_id if "_" in self.job.job_id else self.job.name
         runs = f"it runs{f', attempt {attempt}' if attempt else ''}{on_nodes}"

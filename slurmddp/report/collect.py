@@ -182,7 +182,7 @@ def _list_settings(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     recorded = spec.get("recorded")
     origins = recorded.get("origins") if isinstance(recorded, dict) else None
     known = origins if isinstance(origins, dict) else {}
-    keys = [key for key in spec if key not in ("command", "worker", "recorded")]
+    keys = [key for key in spec if key not in ("command", "worker", "recorded", "notify")]  # an address is a secret
     for key in sorted(keys, key=lambda key: known.get(key) == "built-in"):
         yield key, _format_value(key, spec[key]), str(known.get(key, ""))
     worker = spec.get("worker")

@@ -10,6 +10,7 @@ from typing import Final
 
 import tomli_w
 
+from slurmddp import variables
 from slurmddp.cluster.limits import find_problems, names_no_partition
 from slurmddp.cluster.request import Request
 from slurmddp.config import resolve
@@ -164,7 +165,7 @@ def _describe(request: Request, environ: Mapping[str, str], notice: Notice) -> H
         script=script,
         spec=record,
         array=request.array,
-        environ=environ,
+        environ={**environ, variables.NOTIFY_TARGET: spec.notify} if spec.notify else environ,
         notice=notice,
         name=spec.slurm_name,
         own=OwnScript(Path.cwd() / spec.script.path, spec.command[1:]) if spec.script else None,
