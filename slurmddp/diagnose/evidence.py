@@ -49,6 +49,9 @@ _JOB_END: Final = re.compile(r"error: \*\*\* JOB \d+ ON \S+ CANCELLED AT ")
 _MOST_LAST_WORDS: Final = 500
 _NUMBER: Final = re.compile(r"\d{1,18}")
 PORT_TAKEN: Final = "port-taken"
+OF_THE_SET_UP: Final = frozenset({"shell-setup", "folder-not-shared", "command-missing"})
+"""What a batch script says of its set-up, and goes on: no cause where a program has started and raised, or is done."""
+_DONE: Final = re.compile(r"\W*(?i:done|finished|completed)\W*")
 _TASKS_OF_NODE: Final = re.compile(r"srun: error: [\w.-]+: tasks \d")
 _Files = Mapping[str, Sequence[LogLine]]
 _WRAPPER: Final = re.compile(r"[\w.]*(?:DatasetGenerationError|RayTaskError|InstantiationException)\b")
@@ -294,6 +297,8 @@ def _read_evidence(files: Sequence[Sequence[LogLine]], exits: Sequence[RankExit]
         found = [blame_launcher(seen, own) if seen.rule.key == PORT_TAKEN else seen for seen in found]
     if not any(seen.is_cause for seen in found):
         found += [seen for file in files for seen in observe_last_words(file, has_ended=has_ended) if counts(seen)]
+    if may_be_well and any(_DONE.fullmatch(file[-1].text) for file in files if file):
+        found = [seen for seen in found if seen.rule.key not in OF_THE_SET_UP]
     return Evidence(
         observations=tuple(found),
         exits=tuple(exits),

@@ -39,6 +39,7 @@ _OF_ANY: Final = tuple(
     compile_regex(pattern)
     for pattern in (
         rf"{_CODE}-(?P<number>4|6|7|9|11){_NUMBER_ENDS}",
+        r"^= +EXIT CODE: (?P<number>4|6|7|9|11)$",  # of MPICH's launcher
         rf"{_CODE}(?P<status>13[24579]){_NUMBER_ENDS}",
         r"(?i:(?:killed|terminated|interrupted) by signal:?|caught signal|failed with signal) (?P<number>4|6|7|9|11)\b",
         r"(?i:WTERMSIG|received signal:?|EXIT STRING.*\(signal) (?P<number>4|6|7|9|11)\b",

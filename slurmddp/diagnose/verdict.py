@@ -8,7 +8,7 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Final
 
-from slurmddp.diagnose.evidence import Evidence, weaken
+from slurmddp.diagnose.evidence import OF_THE_SET_UP, Evidence, weaken
 from slurmddp.diagnose.flight_recorder import Divergence
 from slurmddp.diagnose.log_reader import make_evidence
 from slurmddp.diagnose.rank_exits import RankExit
@@ -33,7 +33,7 @@ _VAGUE: Final = frozenset({"nccl-failed", "gave-up"})
 _OUT_OF_MEMORY: Final = "out-of-memory"
 """The kernel killed a process: the others raise exceptions that say no more than that they lost it."""
 _STRONGER: Final = (
-    ({"time-limit", "preempted", "node-lost", "controller-silent"}, {"shell-setup", "submission-options"}),
+    ({"time-limit", "preempted", "node-lost", "controller-silent", "cancelled"}, {"shell-setup", "submission-options"}),
     ({"time-limit", "preempted", "node-lost"}, {"cancelled"}),
 )
 """Beside the first of two, the second is no cause: a job that ended later, and why Slurm cancelled it."""
@@ -120,6 +120,8 @@ def _judge_causes(evidence: Evidence) -> Diagnosis | None:
     ]
     keys = {seen.rule.key for seen in causes}
     weaker = {key for stronger, dropped in _STRONGER if keys & stronger for key in dropped}
+    if any(seen.rule.place == "exception" and seen.rule.key != "import-error" for seen in causes):
+        weaker |= OF_THE_SET_UP
     causes = [seen for seen in causes if seen.rule.key not in weaker]
     if _OUT_OF_MEMORY in keys:
         causes = [seen for seen in causes if not (seen.rule.general and seen.rule.place == "exception")]

@@ -14,7 +14,7 @@ from slurmddp.runs.ownership import ownership_of
 from slurmddp.runs.training_events import Start
 from slurmddp.runtime import transformers
 from slurmddp.runtime.checkpoint.program_saves import note_saves
-from slurmddp.runtime.exiting.classify import DONE, ENDS_BY_NOTICE, Verdict, exit_status, judge
+from slurmddp.runtime.exiting.classify import DONE, ENDS_BY_NOTICE, Verdict, exit_status, is_of_launcher, judge
 from slurmddp.runtime.exiting.record import write_end, write_error, write_event
 from slurmddp.runtime.imports import after_import
 from slurmddp.runtime.launch.addresses import choose_interface, resolve_head
@@ -253,6 +253,8 @@ def _status_of_program(error: BaseException) -> int:
 def _judge(stopping: Stopping, error: BaseException) -> Verdict:
     """Judge the error by what only this rank knows: that it was told to stop, or that it owns nothing any more."""
     verdict = stopping.judge_failure(error, judge(error))
+    if verdict.status == exit_codes.RETRYABLE and stopping.rank.world_size > 1 and is_of_launcher(error):
+        return Verdict(exit_codes.FAILED, f"the program starts a launcher in each rank: {verdict.reason}")
     status = exit_status(error) if isinstance(error, SystemExit) else 0
     signals = stopping.signals
     failed = verdict.status == exit_codes.FAILED and not isinstance(error, SlurmddpError)

@@ -226,6 +226,8 @@ def test_no_more_ranks_came_than_there_are(tell):
 
 
 # 6: kinds that are mixed up
+SET_UP = "CommandNotFoundError: Your shell has not been properly configured to use 'conda activate'.\n"
+"""After it, a batch script goes on."""
 FULL = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB "
     "of which 1.02 GiB is free. Process 4711 has 70.12 GiB memory in use. Including non-PyTorch memory, this process "
@@ -245,6 +247,11 @@ FULL = (
         (TRACE + FULL, "gpu-memory", "another process (4711) has 70.12 GiB"),
         (TRACE + FULL.replace("70.12", "0.42"), "gpu-memory", "the GPU is full"),
         (STEPS + GOOD_END + BEGIN + STEPS + RAISED + EXITED, "exception", "batch is empty"),
+        (SET_UP, "shell-setup", "conda activate"),
+        (f"{SET_UP}{RAISED}", "exception", "batch is empty"),
+        (f"{SET_UP}  File \"train.py\", line 72\n    with open(, 'w') as f:\nSyntaxError: invalid syntax\n",
+         "exception", "SyntaxError"),
+        (f"{SET_UP}{TRACE}ModuleNotFoundError: No module named 'torch'\n", "shell-setup", "conda activate"),
     ],
 )  # fmt: skip
 def test_kinds_that_are_easily_mixed_up(tell, text, cause, words):
@@ -269,6 +276,10 @@ def test_kinds_that_are_easily_mixed_up(tell, text, cause, words):
 def test_a_healthy_log_is_not_accused(behind):
     found = judge_output(BEGIN + STEPS * 3 + GOOD_END + behind)
     assert found.cause == UNKNOWN, found.what
+
+
+def test_a_script_that_went_on_after_its_set_up_and_is_done_is_not_accused():
+    assert judge_output(f"{SET_UP}Starting\nscores: 0.75 0.98 0.99\nDONE\n").cause == UNKNOWN
 
 
 def test_what_a_healthy_program_logs_at_every_epoch_is_no_cause():

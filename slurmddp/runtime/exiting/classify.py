@@ -3,6 +3,7 @@
 import errno
 import signal
 import socket
+import traceback
 from typing import NamedTuple
 
 from slurmddp import exit_codes
@@ -37,6 +38,9 @@ RETRYABLE_TEXTS = (
 )
 """Parts of torch's RuntimeErrors after the loss of a peer, a device or a loader (gloo, NCCL, CUDA, DataLoader), and of
 `torch.save` on a full disk."""
+
+LAUNCHERS = ("torch/distributed/run.py", "accelerate/commands/launch.py", "deepspeed/launcher/runner.py")
+"""The programs that start ranks, by the ends of their paths."""
 
 REASON_LENGTH = 300
 TERMINATED = 128 + signal.SIGTERM
@@ -85,6 +89,12 @@ def judge(error: BaseException) -> Verdict:
         cause = cause.__cause__
     status = exit_codes.RETRYABLE if any(map(_is_retryable, seen)) else exit_codes.FAILED
     return Verdict(status, one_line(f"{type(error).__name__}: {error}"))
+
+
+def is_of_launcher(error: BaseException) -> bool:
+    """Return whether an exception has come through a program that starts ranks, which the program has called."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_code.co_filename.endswith(LAUNCHERS) for frame, _ in frames)
 
 
 def exit_status(error: SystemExit) -> int:

@@ -6,7 +6,7 @@ import pytest
 import torch.distributed as dist
 
 from slurmddp.errors import PeerError, RankError, UsageError
-from slurmddp.runtime.exiting.classify import exit_status, judge
+from slurmddp.runtime.exiting.classify import exit_status, is_of_launcher, judge
 
 
 def caused(error: Exception, cause: Exception) -> Exception:
@@ -78,3 +78,13 @@ def test_lightnings_exception_at_a_notice_is_no_good_end():
 
 def test_leaving_with_zero_is_done():
     assert judge(SystemExit(0)) == (0, "done")
+
+
+def test_an_exception_of_a_launcher_that_the_program_has_called_is_known():
+    code = "def main():\n    raise OSError(98, 'Address already in use')\n"
+    for path, is_of_one in ((f"/env/torch/distributed/{name}", name == "run.py") for name in ("run.py", "rpc.py")):
+        names = {}
+        exec(compile(code, path, "exec"), names)
+        with pytest.raises(OSError) as raised:
+            names["main"]()
+        assert is_of_launcher(raised.value) == is_of_one
