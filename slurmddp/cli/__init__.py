@@ -22,6 +22,8 @@ _COMMANDS = {
     "cancel": ("slurmddp.cli.job_control", "Cancel jobs of runs; they are not requeued."),
     "logs": ("slurmddp.cli.logs", "Show the output of a job: of rank 0, of any rank, or of all."),
     "watch": ("slurmddp.cli.watch.watch", "Show jobs, curves and output live on the whole screen."),
+    "stacks": ("slurmddp.cli.stacks", "Show where each rank of a running job stands in its program."),
+    "exec": ("slurmddp.cli.exec", "Run a command, or a shell, beside a rank of a running job."),
     "requeue": ("slurmddp.cli.job_control", "Requeue jobs, so that they start again in seconds."),
     "diagnose": ("slurmddp.cli.diagnose", "Show why a job failed, and what to type next."),
     "doctor": ("slurmddp.cli.doctor", "Check for what would make a job fail, before it is submitted."),

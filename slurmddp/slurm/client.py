@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from slurmddp.errors import ClusterError
 from slurmddp.slurm.environment import submission_environment
@@ -91,6 +91,15 @@ def find_program(program: str, environ: Mapping[str, str]) -> None:
     """Raise ClusterError when a program is not in PATH."""
     if not any(os.access(Path(folder, program), os.F_OK) for folder in os.get_exec_path(environ)):
         raise ClusterError(f"{program} was not found; {NO_CLUSTER}")
+
+
+def become(command: list[str], environ: Mapping[str, str]) -> NoReturn:
+    """Replace this process by a program, as srun on a terminal. Raises ClusterError when that cannot be started."""
+    find_program(command[0], environ)
+    try:
+        os.execvpe(command[0], command, submission_environment(environ))  # noqa: S606 - words, and no shell
+    except OSError as error:
+        raise ClusterError(f"{command[0]} cannot be started: {error.strerror}") from error
 
 
 @contextmanager

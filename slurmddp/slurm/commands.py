@@ -98,6 +98,21 @@ def run_on_each_node(nodes: int, *words: str) -> list[str]:
     return ["srun", f"--ntasks={nodes}", "--ntasks-per-node=1", "--mpi=none", "--export=ALL", *words]
 
 
+def run_beside(number: int, node: str, *words: str) -> list[str]:
+    """Return the command that runs a program once on a node of a running job, beside what runs there."""
+    return [*_beside(number, node), "--gres=none", "--input=none", *words]
+
+
+def exec_beside(number: int, node: str, *words: str, pty: bool) -> list[str]:
+    """Return the command of a program that is used by a person, with the GPUs of the job; `pty` for a terminal."""
+    return [*_beside(number, node), *(["--pty"] if pty else []), *words]
+
+
+def _beside(number: int, node: str) -> list[str]:
+    where = [f"--jobid={number}", f"--nodelist={node}", "--nodes=1", "--ntasks=1"]
+    return ["srun", "--overlap", *where, "--mem=0", "--mpi=none", "--quiet"]
+
+
 def broadcast(file: Path, target: Path) -> list[str]:
     """Return the command that copies a file to the disk of each node of the job."""
     return ["sbcast", "--force", str(file), str(target)]

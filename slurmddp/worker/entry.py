@@ -23,6 +23,7 @@ from slurmddp.runtime.launch.rank import Rank, export, export_ids, read_attached
 from slurmddp.runtime.rank_process import RankProcess
 from slurmddp.runtime.stopping.policy import Phase
 from slurmddp.runtime.stopping.stopping import NOTICE_LIMIT_S, SETTLE_LIMIT_S, Stopping
+from slurmddp.watchdog import look
 from slurmddp.worker import run_executable, run_script
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def main(words: list[str], process: RankProcess) -> None:
             _show(error)
             return
     stopping = process.begin(rank)
+    _register(rank)
     try:
         if rank.attached:
             export_ids(rank, os.environ)
@@ -66,6 +68,12 @@ def main(words: list[str], process: RankProcess) -> None:
         if not process.exit.is_armed_here():
             raise
         _fail(process, error)
+
+
+def _register(rank: Rank) -> None:
+    """Let `slurmddp stacks` find this rank, and see where it stands."""
+    numbers = {name: getattr(rank, name) for name in ("rank", "local_rank", "world_size", "local_world_size")}
+    look.register(job=rank.job, attempt=rank.attempt, host=rank.host, **numbers)
 
 
 def _run_attached(process: RankProcess, words: list[str]) -> None:

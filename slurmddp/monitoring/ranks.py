@@ -1,0 +1,102 @@
+"""Finds the running job that a word names, and asks its nodes for its ranks, by a short step beside them."""
+
+import json
+import shlex
+import socket
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from slurmddp.attach import run_words
+from slurmddp.errors import ClusterError, SlurmddpError, UsageError
+from slurmddp.monitoring.status import query_jobs
+from slurmddp.runs.layout import RunDir
+from slurmddp.runs.lookup import Target, require_one
+from slurmddp.slurm import client, commands
+from slurmddp.slurm.environment import user
+
+AT_ONCE: Final = 8
+LIMIT_S: Final = 30.0
+"""For the answer of a node."""
+
+Environ = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class RunningJob:
+    """A job whose ranks can be looked at."""
+
+    job_id: str
+    number: int
+    """That of Slurm; 0 for a run on this machine."""
+    attempt: str
+    nodes: tuple[str, ...]
+    python: str
+    """What runs slurmddp on the nodes."""
+
+    def words(self, module: str, *more: str) -> list[str]:
+        """Return the command of a module of the watchdog for this job."""
+        return [self.python, *run_words(self.python), f"slurmddp.watchdog.{module}", self.job_id, self.attempt, *more]
+
+
+def find_running_job(target: Target, environ: Environ) -> RunningJob:
+    """Return the running job that is meant.
+
+    Raises SlurmddpError when none runs; ClusterError when Slurm does not answer or does not know it, and for a job of
+    another user; UsageError for a sweep, and for a job of no run.
+    """
+    found = query_jobs([require_one(target)], environ)
+    status = next((one for one in found if one.phase == "running"), found[-1])
+    if status.silence:
+        raise ClusterError(client.explain_silence(status.silence))
+    if status.slurm and status.slurm.user not in ("", user()):
+        raise ClusterError(f"job {status.job_id} is of {status.slurm.user}; you can look into your own jobs alone")
+    if status.phase != "running":
+        if status.phase == "unknown":
+            raise ClusterError(f"the state of job {status.job_id} is not known: {status.meaning}")
+        raise SlurmddpError(f"job {status.job_id} is {status.state}; a job has ranks only while it runs")
+    if status.run is None:
+        raise UsageError(f"job {status.job_id} is of no run here; --runs-dir names another folder")
+    number, nodes = 0, status.nodes or (socket.gethostname(),)
+    if not status.ref.is_local:
+        number = int(client.query(commands.list_queue(f"--jobs={status.job_id}", columns="%A"), environ).split()[-1])
+    attempt = status.progress.attempt if status.progress else ""
+    return RunningJob(status.job_id, number, attempt or "0.0", nodes, _find_python(status.run))
+
+
+def _find_python(run: RunDir) -> str:
+    with suppress(OSError, ValueError):
+        return str(tomllib.loads((run.sweep or run).spec.read_text()).get("supervisor-python") or sys.executable)
+    return sys.executable
+
+
+def look(
+    job: RunningJob, nodes: Sequence[str], environ: Environ, *options: str
+) -> Iterator[tuple[str, list[dict[str, Any]], str]]:
+    """Yield for each node its name, its ranks, and why it has not answered."""
+    words = job.words("look", *options)
+
+    def ask(node: str) -> tuple[str, list[dict[str, Any]], str]:
+        command = commands.run_beside(job.number, node, *words) if job.number else words
+        try:
+            answer = client.ask(command, environ, timeout_s=LIMIT_S)
+        except ClusterError as error:
+            return node, [], str(error)
+        ranks = [json.loads(line) for line in answer.stdout.splitlines() if line.startswith("{")]
+        return node, ranks, answer.reason if answer.status else ""
+
+    pool = ThreadPoolExecutor(AT_ONCE)
+    try:
+        yield from pool.map(ask, nodes)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def explain_silence(job: RunningJob, node: str, why: str, words: Sequence[str]) -> str:
+    """Return what can be done where no step starts beside the ranks, as where a site forbids `srun --overlap`."""
+    by_hand = f"; where you may log in to {node}, type: ssh -t {node} {shlex.quote(shlex.join(words))}"
+    return f"no step could look at the ranks of job {job.job_id} on {node} ({why}){by_hand}"

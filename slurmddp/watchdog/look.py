@@ -1,0 +1,227 @@
+"""Looks at the ranks of a job on one node: where each stands in its program, also when it hangs. Standard library only.
+
+    python -m slurmddp.watchdog.look JOB ATTEMPT [--list] [--kill]
+
+It finds the ranks of this attempt among the processes of this user on this machine, and prints for each a line of JSON:
+
+    {"rank": 3, "host": "n2", "pid": 71, "state": "S", "wchan": "futex_wait", "cpu_s": 8.1, "why_no_stack": "",
+     "stack": [{"file": "/home/me/train.py", "line": 81, "function": "train"}, ...], ...}
+
+The stack is that of the main thread, the innermost frame first; null where there is none, and then `why_no_stack` says
+why. `--list` asks for no stacks. `--kill` ends the ranks by SIGKILL, after the look.
+
+At its start a rank opens a file in memory and lets faulthandler write to it at a signal. That is C code, which needs
+neither the GIL nor the main thread. The file's first line says which rank it is, of which attempt. A process is asked
+only if it has this file, under the number that the file itself says: it is no child that has inherited it, and nothing
+else has got its number since. What the rank was doing goes on: its system calls are restarted (SA_RESTART).
+"""
+
+from __future__ import annotations
+import faulthandler
+import fcntl
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+NAME: Final = "slurmddp-stacks"
+SIGNAL: Final = signal.SIGRTMAX - 1
+ANSWER_LIMIT_S: Final = 3.0
+"""For all ranks of a node together."""
+_POLL_S: Final = 0.01
+_LINK: Final = f"/memfd:{NAME} "
+_BIT: Final = 1 << (SIGNAL - 1)
+_TICKS_S: Final = os.sysconf("SC_CLK_TCK")
+_THREAD: Final = re.compile(r"^(?:Current thread|Thread) 0x0*([0-9a-f]+)\b.* \(most recent call first\):$")
+_FRAME: Final = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$')
+_ESCAPED: Final = re.compile(r"\\x([0-9a-f]{2})|\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
+_CLOSE_ON_EXEC: Final = 1
+"""MFD_CLOEXEC of memfd_create(2)."""
+
+
+def register(**identity: Any) -> None:
+    """Let this process show where it stands, as the rank that `identity` names; it must have `job` and `attempt`.
+
+    The main thread of the process calls it. Where the system has no files in memory, nothing happens.
+    """
+    with suppress(OSError, AttributeError):
+        file = _open_in_memory()
+        fcntl.fcntl(file, fcntl.F_SETFL, os.O_APPEND)
+        own = {"pid": os.getpid(), "file": file, "thread": f"{threading.get_ident():x}"}
+        os.write(file, json.dumps({**identity, **own}).encode() + b"\n")
+        faulthandler.register(SIGNAL, file=file, all_threads=True)
+
+
+def _open_in_memory() -> int:
+    """Return a file in memory; a Python that was built for an older Linux has no function for it."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(NAME)
+    import ctypes  # noqa: PLC0415 - few Pythons need it
+
+    return int(ctypes.CDLL(None).memfd_create(NAME.encode(), _CLOSE_ON_EXEC))
+
+
+class Found:
+    """A rank's process on this machine."""
+
+    def __init__(self, pid: int, file: int, identity: dict[str, Any], head: int) -> None:
+        self.pid = pid
+        self.identity = identity
+        """What it has registered with."""
+        self._path = f"/proc/{pid}/fd/{file}"
+        self._head = head
+        self._file = -1
+        self._blocking: set[str] = set()
+        self.why_no_stack = ""
+
+    def ask(self, deadline: float) -> None:
+        """Ask for the stack; `answer` waits for it. What an earlier look has left is removed."""
+        try:
+            state = _stat(self.pid)[0]
+            if state in "XZ":
+                self.why_no_stack = "it has ended"
+            elif state in "Tt":
+                self.why_no_stack = "it is stopped by a signal or a debugger"
+            elif not _has_signal(f"/proc/{self.pid}", "SigCgt"):
+                self.why_no_stack = "its program has taken the signal for itself"
+            else:
+                self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+                _lock(self._file, deadline)
+                os.ftruncate(self._file, self._head)
+                self._blocking = self._blocking_threads()
+                if not _has_signal(f"/proc/{self.pid}", "ShdPnd"):  # one that was not answered yet is enough
+                    os.kill(self.pid, SIGNAL)
+        except BlockingIOError:
+            self.why_no_stack = "another look at it has not ended"
+        except OSError:
+            self.why_no_stack = "it has ended"
+
+    def answer(self, deadline: float) -> list[dict[str, Any]] | None:
+        """Return the frames of the main thread, the innermost first; None when there are none by the deadline."""
+        while not (self.why_no_stack or self._is_written()):
+            if _stat(self.pid)[0] in "XZ":
+                self.why_no_stack = "it has ended"
+            elif time.monotonic() > deadline:
+                self.why_no_stack = "it does not answer"
+            time.sleep(_POLL_S)
+        if self.why_no_stack:
+            return None
+        text = os.pread(self._file, os.fstat(self._file).st_size, self._head).decode("ascii", "replace")
+        stack = parse_threads(text).get(self.identity["thread"])
+        self.why_no_stack = "" if stack else "its main thread runs no Python"
+        return stack or None
+
+    def _is_written(self) -> bool:
+        """Return whether a stack is there, and the handler of the signal, which blocks it meanwhile, has returned."""
+        is_pending = _has_signal(f"/proc/{self.pid}", "ShdPnd")
+        has_begun = not is_pending and os.fstat(self._file).st_size > self._head
+        return has_begun and self._blocking_threads() <= self._blocking
+
+    def _blocking_threads(self) -> set[str]:
+        with suppress(OSError):
+            return {task.name for task in Path(f"/proc/{self.pid}/task").iterdir() if _has_signal(f"{task}", "SigBlk")}
+        return set()
+
+    def describe(self) -> dict[str, Any]:
+        """Return who it is, its state, the function of the kernel in which it waits, and its CPU time."""
+        known = {name: value for name, value in self.identity.items() if name not in ("file", "thread")}
+        stat = _stat(self.pid)
+        cpu_s = sum(map(int, stat[11:13])) / _TICKS_S
+        wchan = _read(f"/proc/{self.pid}/wchan")
+        return {**known, "pid": self.pid, "state": stat[0], "wchan": wchan.strip("0"), "cpu_s": cpu_s}
+
+
+def find_ranks(job: str, attempt: str) -> list[Found]:
+    """Return the processes of this user on this machine that are ranks of an attempt, by rank."""
+    found: list[Found] = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ValueError, KeyError):
+            if folder.stat().st_uid == os.geteuid():
+                found += _registered(folder)
+    own = (one for one in found if (one.identity["job"], one.identity["attempt"]) == (job, attempt))
+    return sorted(own, key=lambda one: (one.identity["rank"], one.pid))
+
+
+def _registered(folder: Path) -> Iterator[Found]:
+    """Yield the process of a folder of /proc if it is a rank."""
+    for link in (folder / "fd").iterdir():
+        if str(link.readlink()).startswith(_LINK):
+            with link.open("rb") as file:
+                line = file.readline()
+            identity = json.loads(line)
+            own_pid = int(re.findall(r"^NSpid:.*?(\d+)$", _read(f"{folder}/status"), re.MULTILINE)[0])
+            if (identity["pid"], identity["file"]) == (own_pid, int(link.name)):  # in a container it has another number
+                yield Found(int(folder.name), int(link.name), identity, len(line))
+
+
+def parse_threads(text: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the frames of each thread in what faulthandler wrote, the innermost first, by the thread's number."""
+    threads: dict[str, list[dict[str, Any]]] = {}
+    frames: list[dict[str, Any]] = []
+    for line in text.splitlines():
+        if match := _THREAD.match(line):
+            frames = threads[match[1]] = []
+        elif match := _FRAME.match(line):
+            file, number, function = match.groups()
+            at = int(number) if number.isdecimal() else 0
+            frames.append({"file": _unescape(file), "line": at, "function": _unescape(function)})
+    return threads
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPED.sub(lambda match: chr(int(next(filter(None, match.groups())), 16)), text)
+
+
+def _has_signal(folder: str, mask: str) -> bool:
+    """Return whether our signal is in a mask of proc_pid_status(5)."""
+    found = re.findall(rf"^{mask}:\s*([0-9a-f]+)$", _read(f"{folder}/status"), re.MULTILINE)
+    return bool(found) and bool(int(found[0], 16) & _BIT)
+
+
+def _lock(file: int, deadline: float) -> None:
+    """Lock a file against other looks, until it is closed. Raises BlockingIOError when that is too late."""
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_POLL_S)
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of proc_pid_stat(5) from the state on; of a process that is gone, as of a dead one."""
+    return _read(f"/proc/{pid}/stat").rpartition(")")[2].split() or ["X"] + ["0"] * 12
+
+
+def _read(path: str) -> str:
+    with suppress(OSError):
+        return Path(path).read_text(errors="replace")
+    return ""
+
+
+def main(words: list[str]) -> int:
+    """Print a line for each rank of an attempt on this machine."""
+    job, attempt, *options = words
+    found, deadline = find_ranks(job, attempt), time.monotonic() + ANSWER_LIMIT_S
+    for one in found if "--list" not in options else ():
+        one.ask(deadline)
+    for one in found:
+        stack = None if "--list" in options else one.answer(deadline)
+        sys.stdout.write(json.dumps({**one.describe(), "stack": stack, "why_no_stack": one.why_no_stack}) + "\n")
+        sys.stdout.flush()
+    for one in found if "--kill" in options else ():
+        with suppress(OSError):
+            os.kill(one.pid, signal.SIGKILL)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

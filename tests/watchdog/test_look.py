@@ -1,0 +1,155 @@
+"""Where a rank stands is seen from outside, whatever it does; and no other process gets the signal."""
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from polling import until
+from users import ALICE, OTHERS, user
+
+from slurmddp.watchdog import look
+
+RANK = """
+import ctypes, multiprocessing, os, subprocess, sys, threading, time
+from slurmddp.watchdog import look
+look.register(job=sys.argv[1], attempt="0.0", rank=int(sys.argv[2]), host="n1")
+def wait(seconds=600):
+    print("ready", flush=True)
+    time.sleep(seconds)
+"""
+JOB = f"test-{os.getpid()}"
+
+
+@contextmanager
+def rank(code, *, number=0):
+    """Run a rank that says when it is ready."""
+    words = [sys.executable, "-c", RANK + code, JOB, str(number)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+
+
+def looked(*options):
+    done = subprocess.run(
+        [sys.executable, "-m", "slurmddp.watchdog.look", JOB, "0.0", *options],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stderr == ""
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def functions(found):
+    return [frame["function"] for frame in found["stack"]]
+
+
+def test_ranks_are_found_by_attempt_and_stand_where_their_main_thread_does():
+    code = "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\ndef naïve(): wait()\nnaïve()"
+    with rank(code, number=1) as one, rank("wait()", number=0) as other:
+        first, second = looked()
+        assert (first["rank"], first["pid"], second["rank"], second["pid"]) == (0, other.pid, 1, one.pid)
+        assert functions(second) == ["wait", "naïve", "<module>"]
+        assert [second["stack"][0]["file"], second["stack"][0]["line"]] == ["<string>", 7]
+        assert (second["state"], second["host"], second["why_no_stack"]) == ("S", "n1", "")
+        assert functions(looked()[1]) == ["wait", "naïve", "<module>"], "a second look shows one stack"
+        assert look.find_ranks(JOB, "0.1") == []
+
+
+def test_a_rank_shows_its_stack_while_c_code_holds_the_gil():
+    held = "def held():\n  print('ready', flush=True)\n  ctypes.PyDLL(None).sleep(600)\nheld()"
+    with rank(held):
+        time.sleep(0.2)  # the line is printed just before
+        (found,) = looked()
+        assert functions(found) == ["held", "<module>"]
+
+
+def test_what_a_rank_does_goes_on_and_its_system_call_is_restarted():
+    code = "read, write = os.pipe()\nprint('ready', flush=True)\nwhile True: os.read(read, 1)"
+    with rank(code) as process:
+        assert functions(looked()[0]) == ["<module>"]
+        assert process.poll() is None
+
+
+def test_a_rank_that_is_stopped_is_not_asked():
+    with rank("wait()") as process:
+        process.send_signal(signal.SIGSTOP)
+        until(lambda: looked("--list")[0]["state"] == "T")
+        (found,) = looked()
+        assert (found["stack"], found["why_no_stack"]) == (None, "it is stopped by a signal or a debugger")
+
+
+def test_a_rank_that_does_not_answer_is_said_to():
+    code = f"import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [{look.SIGNAL}])\nwait()"
+    with rank(code):
+        begin = time.monotonic()
+        (found,) = looked()
+        assert (found["stack"], found["why_no_stack"]) == (None, "it does not answer")
+        assert time.monotonic() - begin < look.ANSWER_LIMIT_S + 5
+
+
+def test_children_of_a_rank_and_a_file_that_was_closed_are_no_rank():
+    code = "if os.fork() == 0: time.sleep(600)\nwait()"
+    with rank(code) as process:
+        assert [found["pid"] for found in looked()] == [process.pid]
+        (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(child), signal.SIGKILL)
+    closes = "copy = os.dup(3)\nos.close(3)\nopen('/dev/null')\nwait()"
+    with rank(f"assert 'memfd' in os.readlink('/proc/self/fd/3')\n{closes}"):
+        assert looked() == []
+
+
+def test_a_program_that_takes_the_signal_is_not_killed_by_it():
+    with rank("import faulthandler\nfaulthandler.unregister(look.SIGNAL)\nwait()") as process:
+        (found,) = looked()
+        assert found["why_no_stack"] == "its program has taken the signal for itself"
+        assert process.poll() is None
+
+
+def test_a_rank_that_ends_meanwhile_is_said_to_have_ended():
+    with rank("wait()") as process:
+        (found,) = look.find_ranks(JOB, "0.0")
+        process.kill()
+        process.wait()
+        found.ask(time.monotonic() + 3)
+        assert found.answer(time.monotonic() + 3) is None
+        assert found.why_no_stack == "it has ended"
+        assert found.describe()["state"] == "X"
+
+
+def test_kill_ends_the_ranks_after_the_look():
+    with rank("wait()") as process:
+        (found,) = looked("--kill")
+        assert found["stack"]
+        assert process.wait(30) == -signal.SIGKILL
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="to act as another user takes root")
+def test_the_ranks_of_another_user_are_left_alone():
+    with rank("wait()") as process:
+        with user(ALICE, OTHERS):
+            assert look.find_ranks(JOB, "0.0") == []
+        assert len(look.find_ranks(JOB, "0.0")) == 1
+        assert process.poll() is None
+
+
+def test_a_python_for_an_older_linux_has_stacks_too(monkeypatch):
+    monkeypatch.delattr(os, "memfd_create")
+    file = look._open_in_memory()
+    assert str(Path(f"/proc/self/fd/{file}").readlink()).startswith("/memfd:slurmddp-stacks ")
+    os.close(file)
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
+    look.register(job="none", attempt="0.0")
+    assert look.find_ranks("none", "0.0") == []
