@@ -185,8 +185,10 @@ def _list_files() -> Iterator[tuple[str, str]]:
         if isinstance(value, _File):
             yield name, str(getattr(run, name))
         elif inspect.isfunction(value) and typing.get_type_hints(value).get("return") in (Path, str):
-            path = value(run, *(words[parameter] for parameter in [*inspect.signature(value).parameters][1:]))
-            yield name, f"{path}RANK" if isinstance(path, str) else str(path)
+            ids = [words[parameter] for parameter in [*inspect.signature(value).parameters][1:]]
+            path = value(run, *ids) if ids else None  # `create` and others without an id name no file
+            if path:
+                yield name, f"{path}RANK" if isinstance(path, str) else str(path)
 
 
 def _docstrings(body: Sequence[ast.stmt]) -> dict[str, str]:

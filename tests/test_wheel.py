@@ -39,6 +39,8 @@ def test_the_wheel_holds_the_package_its_templates_its_examples_its_rules_and_it
     single = {
         "slurmddp/py.typed",
         "slurmddp/slurm/pending_reasons.toml",
+        "slurmddp/slurm/states.json",
+        "slurmddp/doctor/findings.toml",
         "slurmddp/config/recipes.json",
         "slurmddp/script/job.toml.j2",
     }

@@ -21,6 +21,7 @@ from slurmddp.cluster.request import fill_from_cluster
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.resolve import Resolved
 from slurmddp.config.worker_options import WorkerOptions
+from slurmddp.doctor.catalogue import finding
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.monitoring import follow
 from slurmddp.runs.facts import read_job
@@ -146,13 +147,9 @@ def read_findings(run: RunDir, job_id: str) -> Iterator[Finding]:
     lost = _LOST_NODE.search(what)
     host = lost[lost.lastindex or 0] if lost else ""
     if "could not connect IO" in text:
-        check = "folder"
-        why = "srun could not open the output of its ranks: the run's folder is missing or read-only there"
-        advice = "choose a folder that all nodes can write to (--runs-dir), or exclude the node (--exclude)"
+        yield finding("folder", "not-opened", what=what, host=host)
     else:
-        check, why = "ranks" if table else "meeting", "the ranks of a job on these nodes would end the same way"
-        advice = f"the output is in {run.logs}"
-    yield Finding(check=check, level="error", host=host, what=what, why=why, advice=advice)
+        yield finding("ranks" if table else "meeting", "ended", what=what, host=host, logs=run.logs)
 
 
 @contextmanager

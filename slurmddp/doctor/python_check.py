@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from slurmddp.attach import OLDEST, run_words
 from slurmddp.config.job_spec import JobSpec
+from slurmddp.doctor.catalogue import finding
 from slurmddp.doctor.storage import file_system_type, is_shared
 from slurmddp.runs.findings import Finding
 from slurmddp.version import __version__
@@ -26,9 +27,7 @@ def check_python(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]
         yield from _check_supervisor(spec.supervisor_python or sys.executable, spec, environ)
     python = find_python(spec)
     if python is None:
-        what = "is in its container" if spec.container else "is chosen by set-up lines that run only on the nodes"
-        advice = "`slurmddp doctor --in-job` checks it there"
-        yield Finding(check="python", level="note", what=f"the job's Python {what}", advice=advice)
+        yield finding("python", "in-container" if spec.container else "by-set-up")
         return
     found = probe_python(python, spec, environ)
     if isinstance(found, str):
@@ -49,12 +48,8 @@ def _check_supervisor(python: str, spec: JobSpec, environ: Mapping[str, str]) ->
         yield _error(f"the supervisor's Python {python} has no {missing}", "choose another one: --supervisor-python")
     else:
         if found["slurmddp"] not in (None, __version__):
-            what = f"{python} has slurmddp {found['slurmddp']}, and you use {__version__}"
-            why = "the batch script and the supervisor may not understand each other"
-            advice = f"{python} -m pip install slurmddp=={__version__}"
-            yield Finding(check="python", level="warning", what=what, why=why, advice=advice)
-        version = found["slurmddp"] or __version__
-        yield Finding(check="python", level="ok", what=f"the supervisor's {python} has slurmddp {version}")
+            yield finding("python", "other-version", python=python, found=found["slurmddp"], own=__version__)
+        yield finding("python", "supervisor", python=python, version=found["slurmddp"] or __version__)
 
 
 def find_python(spec: JobSpec) -> str | None:
@@ -106,28 +101,20 @@ def check_packages(python: str, found: Found, spec: JobSpec) -> Iterator[Finding
         yield _error(f"{python} has no torch", f"{python} -m pip install torch")
         return
     for name, there in found["modules"].items():
-        what = f"COMMAND names the module {name}, which {python} does not find in this folder"
-        if not there and spec.has_setup:
-            yield Finding(check="python", level="note", what=what, why="the set-up lines may make it available")
-        elif not there:
-            yield _error(what, "check its name")
+        if not there:
+            note = finding("python", "module-by-set-up", module=name, python=python)
+            yield note if spec.has_setup else _error(note.what, "check its name")
     yield from _check_torch(found, spec)
-    yield Finding(check="python", level="ok", what=f"{python} is Python {version} with torch {found['torch']}")
+    yield finding("python", "ok", python=python, version=version, torch=found["torch"])
 
 
 def _check_torch(found: Found, spec: JobSpec) -> Iterator[Finding]:
     if spec.gpus and found["torch"].endswith("+cpu"):
-        what = f"torch {found['torch']} is built for CPUs, and the job asks for GPUs"
-        why = "on a node with a driver the ranks refuse to start; on one without they train on the CPU"
-        advice = "install a torch with CUDA (https://pytorch.org/get-started/locally), or remove --gpus-per-node"
-        yield Finding(check="cuda", level="warning", what=what, why=why, advice=advice)
+        yield finding("cuda", "missing", torch=found["torch"])
     place = Path(found["torch in"] or "/").parent
     if is_shared(place) and spec.tasks_per_node > 1 and spec.launcher != "fork":
-        what = f"{spec.world_size} ranks import torch from a network file system ({file_system_type(place)})"
-        why = "an import of torch opens 20,000 files, which can take minutes"
-        advice = "use --launcher fork, which imports it once on each node"
-        yield Finding(check="imports", level="note", what=what, why=why, advice=advice)
+        yield finding("imports", "slow", ranks=spec.world_size, kind=file_system_type(place))
 
 
 def _error(what: str, advice: str) -> Finding:
-    return Finding(check="python", level="error", what=what, why="no rank starts", advice=advice, status=2)
+    return finding("python", "wrong", what=what, advice=advice)

@@ -5,12 +5,13 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 from slurmddp.config.job_spec import JobSpec
-from slurmddp.runs.findings import Finding, Level
+from slurmddp.doctor.catalogue import finding
+from slurmddp.runs.findings import Finding
 from slurmddp.runs.layout import RunDir
 
 LEAST_BYTES: Final = 2**30
@@ -35,7 +36,6 @@ _NODE_LOCAL: Final = frozenset({"overlay", "ramfs", "rootfs", "squashfs", "tmpfs
 _LOCAL_FOLDERS: Final = ("/tmp/", "/var/tmp/", "/dev/shm/")  # noqa: S108 - only compared
 _FIELDS: Final = 6
 """At least: options may hold spaces, as those of 9p do."""
-_folder_finding = partial(Finding, check="folder")
 
 
 def check_storage(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -43,8 +43,7 @@ def check_storage(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding
     run = RunDir.named(spec.runs_dir, spec.job_name)
     existing = next(folder for folder in (run.path, *run.path.parents) if folder.exists())
     if not os.access(existing, os.W_OK | os.X_OK):
-        what = f"{existing} cannot be written to, and the run's folder {run.path} must be made there"
-        yield _folder_finding(level="error", what=what, advice="choose another folder: --runs-dir", status=2)
+        yield finding("folder", "read-only", existing=existing, path=run.path)
         return
     yield _check_sharing(run.path, existing)
     yield _check_room(run, existing, spec)
@@ -54,31 +53,18 @@ def check_storage(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding
 
 def _check_sharing(path: Path, existing: Path) -> Finding:
     kind = file_system_type(existing) or "unknown"
-    if is_shared(existing):
-        return _folder_finding(level="ok", what=f"{path} is writable, on a network file system ({kind})")
-    advice = "choose a folder that the nodes share: --runs-dir; `slurmddp doctor --in-job` checks it on the nodes"
-    why = "nodes that do not share the folder write logs and checkpoints to different places, or fail"
-    if is_node_local(existing):
-        root = "".join(existing.resolve().parts[:2])
-        what = f"{path} lies where only this machine can see it ({kind}, {root})"
-        return _folder_finding(level="warning", what=what, why=why, advice=advice)
-    what = f"{path} is writable; whether the nodes see it is not known from its file system ({kind})"
-    return _folder_finding(level="note", what=what, why=why, advice=advice)
+    case = "shared" if is_shared(existing) else "local" if is_node_local(existing) else "unknown"
+    return finding("folder", case, path=path, kind=kind, root="".join(existing.resolve().parts[:2]))
 
 
 def _check_room(run: RunDir, folder: Path, spec: JobSpec) -> Finding:
     free, wanted = shutil.disk_usage(folder).free, needed_bytes(run, spec)
     inodes = os.statvfs(folder)
     if free < wanted:
-        what = f"{free / 1e9:.3g} GB are free in the run's folder, and the run may need {wanted / 1e9:.3g} GB"
-        advice = "remove old runs, or choose another folder: --runs-dir"
-    elif inodes.f_files and inodes.f_favail < LEAST_INODES:
-        what = f"only {inodes.f_favail} more files can be created in the run's folder"
-        advice = "remove old files, or choose another folder: --runs-dir"
-    else:
-        return Finding(check="room", level="ok", what=f"{free / 1e9:.3g} GB are free in the run's folder")
-    why = "a checkpoint that has no room is lost, and the job continues without it"
-    return Finding(check="room", level="warning", what=what, why=why, advice=advice)
+        return finding("room", "bytes", free=free / 1e9, wanted=wanted / 1e9)
+    if inodes.f_files and inodes.f_favail < LEAST_INODES:
+        return finding("room", "files", left=inodes.f_favail)
+    return finding("room", "ok", free=free / 1e9)
 
 
 def needed_bytes(run: RunDir, spec: JobSpec) -> int:
@@ -98,9 +84,7 @@ def _check_quota() -> Iterator[Finding]:
     except (OSError, subprocess.TimeoutExpired):
         return
     if exceeded := " ".join(done.stdout.split()):
-        what, why = f"quota reports: {exceeded[:200]}", "a checkpoint that has no room is lost"
-        advice = "remove files that you do not need; `quota -s` shows the limits"
-        yield Finding(check="quota", level="warning", what=what, why=why, advice=advice)
+        yield finding("quota", "exceeded", exceeded=exceeded)
 
 
 def _check_caches(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -110,12 +94,16 @@ def _check_caches(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding
         value = given.get(name)
         folder = Path(os.path.expanduser(value or default))  # noqa: PTH111 there may be no such user
         if is_shared(folder):
-            what = f"{name}={value} is" if value else f"{compiler} keeps compiled files in {folder},"
-            what += f" on a network file system ({file_system_type(folder)})"
-            why = "nodes replace each other's compiled files, and ranks fail with `Stale file handle`"
-            advice = f"--env {name}=/tmp/{name.partition('_')[0].lower()} keeps them on each node"
-            level: Level = "warning" if value else "note"
-            yield Finding(check="caches", level=level, what=what, why=why, advice=advice)
+            yield finding(
+                "caches",
+                "given" if value else "default",
+                name=name,
+                value=value,
+                compiler=compiler,
+                folder=folder,
+                kind=file_system_type(folder),
+                tool=name.partition("_")[0].lower(),
+            )
 
 
 def file_system_type(path: Path) -> str:

@@ -202,16 +202,15 @@ class RunDir(_Folder):
             if why := explain_distrust(self.path):
                 raise UsageError(f"a run in {self.path.parent} would not be yours alone: {why}; or choose --runs-dir")
             if self.path.is_dir():
+                missing.clear()
                 if why := explain_foreign(self.path.resolve()):
                     raise UsageError(f"the run's folder is not yours alone: {why}; or choose another --name")
-                self.logs.mkdir(exist_ok=True)
-                if not (self.path / ".gitignore").exists():  # the process was killed that made the folder
-                    write_whole(self.path / ".gitignore", b"*\n")
-                return None
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.mkdir(mode=0o700)
+            else:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self.path.mkdir(mode=0o700)
             self.logs.mkdir(exist_ok=True)
-            write_whole(self.path / ".gitignore", b"*\n")
+            if not (self.path / ".gitignore").exists():  # also after the process was killed that made the folder
+                write_whole(self.path / ".gitignore", b"*\n")
         except OSError as error:
             if isinstance(error, FileExistsError) and self.path.is_dir():  # another submission was quicker
                 return self.create()
@@ -223,7 +222,7 @@ class RunDir(_Folder):
                 raise UsageError(f"{wrong} {_describe_wrong_folder(wrong)}; choose another {option}") from error
             said = f"the run's folder {self.path} cannot be made: {error.strerror}"
             raise UsageError(f"{said}; choose another folder by --runs-dir") from error
-        return missing[-1]
+        return missing[-1] if missing else None
 
     def explain_strange(self) -> str:
         """Return why the run's folder is not this user's alone; empty if it is. Raises OSError when it is missing."""

@@ -129,13 +129,6 @@ class JobInfo(NamedTuple):
         """Whether it will not run again by itself."""
         return has_ended(self.state)
 
-    def correct_state(self, *, is_done: bool) -> JobInfo:
-        """Return the job as COMPLETED where its own records say that it is done, and Slurm that it was preempted.
-
-        From 24.05 on, a job that ends within its grace time is PREEMPTED, whatever its exit status.
-        """
-        return self._replace(state="COMPLETED") if is_done and self.state == "PREEMPTED" else self
-
     @property
     def number(self) -> str:
         """The number of the job, or of the array that it belongs to."""

@@ -1,7 +1,9 @@
-"""The states of a job in Slurm, and what each means. Data, and the questions to it."""
+"""The states of a job in Slurm, and what each means: the data of states.json, and the questions to it."""
 
+import json
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from slurmddp.outcome import Kind, Outcome, Phase
 
@@ -16,49 +18,9 @@ class State(NamedTuple):
     """Whether the job has its nodes and keeps them."""
 
 
-_RELEASE: Final = "`scontrol release {job}` lets it go on"
-
+_ROWS: Final[Mapping[str, Mapping[str, Any]]] = json.loads(Path(__file__).with_suffix(".json").read_bytes())
 STATES: Final[Mapping[str, State]] = {
-    "PENDING": State(Kind.PENDING),
-    "REQUEUED": State(Kind.PENDING, "it goes back into the queue"),
-    "EXPEDITING": State(Kind.PENDING, "it goes back into the queue, before all other jobs"),
-    "REQUEUE_FED": State(Kind.PENDING, "it goes back into the queue of its federation"),
-    "REQUEUE_HOLD": State(Kind.PENDING, f"it was put back into the queue and is held; {_RELEASE}"),
-    "SPECIAL_EXIT": State(
-        Kind.PENDING, f"it was put back into the queue for somebody to look at, and is held; {_RELEASE}"
-    ),
-    "RESV_DEL_HOLD": State(Kind.PENDING, f"it is held, for its reservation was deleted; {_RELEASE} without it"),
-    "RUNNING": State(Kind.RUNNING, holds_nodes=True),
-    "CONFIGURING": State(Kind.RUNNING, "its nodes are being made ready", holds_nodes=True),
-    "RESIZING": State(Kind.RUNNING, "its number of nodes is being changed", holds_nodes=True),
-    "SIGNALING": State(Kind.RUNNING, "it is being sent a signal", holds_nodes=True),
-    "SUSPENDED": State(
-        Kind.RUNNING,
-        "it stands still: Slurm has suspended it, and lets it go on by itself or by `scontrol resume {job}`",
-        holds_nodes=True,
-    ),
-    "STOPPED": State(
-        Kind.RUNNING,
-        "it stands still with its nodes: it was sent SIGSTOP, and `scancel -s CONT {job}` lets it go on",
-        holds_nodes=True,
-    ),
-    "POWER_UP_NODE": State(Kind.RUNNING, "its nodes are being started"),
-    "COMPLETING": State(Kind.RUNNING, "it leaves its nodes"),
-    "STAGE_OUT": State(Kind.RUNNING, "its files are being brought back from a burst buffer"),
-    "COMPLETED": State(Kind.DONE),
-    "FAILED": State(Kind.FAILED, "its script ended with an error"),
-    "TIMEOUT": State(Kind.TIME_LIMIT, "its time limit was reached"),
-    "NODE_FAIL": State(Kind.NODE_LOST, "a node of it failed, and Slurm did not put it back into the queue"),
-    "OUT_OF_MEMORY": State(Kind.OUT_OF_MEMORY, "it took more memory than it may have"),
-    "BOOT_FAIL": State(Kind.NODE_LOST, "a node of it did not start"),
-    "DEADLINE": State(Kind.TIME_LIMIT, "its deadline has passed"),
-    "PREEMPTED": State(
-        Kind.STOPPED, "it had to leave for a more urgent job, and Slurm did not put it back into the queue"
-    ),
-    "LAUNCH_FAILED": State(Kind.NODE_LOST, "a node failed to start it"),
-    "RECONFIG_FAIL": State(Kind.NODE_LOST, "a node could not be set up for it"),
-    "CANCELLED": State(Kind.CANCELLED, "it was cancelled"),
-    "REVOKED": State(Kind.CANCELLED, "another cluster took it"),
+    word: State(Kind(row["kind"]), row.get("meaning", ""), row.get("holds_nodes", False)) for word, row in _ROWS.items()
 }
 """Every state and flag that squeue(1) and sacct(1) show of a job, 22.05 to 25.11."""
 

@@ -1,17 +1,30 @@
 """What is said before the queue: variables that travel, the notice, preemption; a cluster that does not answer."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from slurmddp.cluster.partitions import Cluster, Partition
 from slurmddp.cluster.request import Request
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.resolve import Resolved
+from slurmddp.doctor import catalogue
 from slurmddp.doctor.before_submission import (
     check_cluster,
     check_stop_notice,
     check_variables,
     describe_preemption,
 )
+
+
+def test_each_finding_has_a_level_and_a_check_that_uses_it():
+    used = "".join(path.read_text() for path in Path(catalogue.__file__).parent.glob("*.py"))
+    for check, cases in catalogue.load().items():
+        assert re.search(rf'"{check}"', used), check
+        for case, texts in cases.items() if check != "inherited" else ():
+            assert texts["level"] in ("ok", "note", "warning", "error") and texts["what"], (check, case)
+            assert re.search(rf'"{case.removesuffix("-in-grace-time")}"', used), (check, case)
 
 
 @pytest.mark.parametrize(
