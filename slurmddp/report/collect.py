@@ -18,7 +18,7 @@ from slurmddp.monitoring.status import JobStatus
 from slurmddp.monitoring.status.job_status import json_value
 from slurmddp.outcome import Kind, Outcome, Phase
 from slurmddp.report.attempts import TimedAttempt
-from slurmddp.report.curves import Counts, read_events
+from slurmddp.report.curves import Logged, read_events
 from slurmddp.report.timeline import Figures, Timeline, build_timeline, compute_figures
 from slurmddp.runs.facts import read_run
 from slurmddp.runs.files import TAIL_BYTES, open_or_empty
@@ -53,7 +53,8 @@ class Report:
     settings: tuple[tuple[str, str, str], ...]
     """The values of the job, without secrets: key, value, source (empty if it is not recorded)."""
     events: tuple[Event, ...]
-    counts: Counts
+    logged: Logged
+    """The values that the program logged."""
     timeline: Timeline
     figures: Figures
     diagnosis: Diagnosis | None = None
@@ -130,7 +131,7 @@ def _mask_secrets(found: Diagnosis) -> Diagnosis:
 
 
 def _collect_undiagnosed(run: RunDir, environ: Mapping[str, str], now: float) -> Report:
-    (events, counts), jobs = read_events(run), find_all_jobs(run).jobs
+    (events, logged), jobs = read_events(run), find_all_jobs(run).jobs
     numbers = {JobRef.parse(job).array_id for job in jobs}  # the job of a setting is an array of its sweep
     submitted = tuple(item for item in submissions(run.sweep or run) if item["job"] in numbers)
     statuses = tuple(status.query_jobs([Target(run, jobs)], environ, now=now)) if jobs else ()
@@ -151,7 +152,7 @@ def _collect_undiagnosed(run: RunDir, environ: Mapping[str, str], now: float) ->
         command=_format_command(spec),
         settings=tuple(_list_settings(spec)),
         events=history.events,
-        counts=counts,
+        logged=logged,
         timeline=timeline,
         figures=compute_figures(timeline),
     )

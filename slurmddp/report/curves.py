@@ -1,11 +1,10 @@
-"""The values that a run logged, downsampled while its events are read, and their curves over the steps.
+"""The values that a run logged, thinned while its events are read, and their curves over the steps.
 
 A curve has a line for each attempt. Reads the events; writes nothing.
 """
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final
@@ -15,211 +14,186 @@ from slurmddp.runs.history import Event, number, read_frequent, read_outline
 from slurmddp.runs.layout import RunDir
 
 MOST_METRICS: Final = 4000
-"""Of more metrics only those that show the shape of a bucket are kept."""
+"""About so many points of each name are drawn of a run."""
 MOST_SAVES: Final = 1000
-"""So many checkpoints of an attempt are drawn."""
+"""About so many checkpoints of an attempt are drawn."""
 MOST_NAMES: Final = 100
 """Of an attempt; others are left out."""
 MOST_ATTEMPTS: Final = 2000
 """Of more, the metrics are left out."""
-_OF_A_BUCKET: Final = 10
-"""About so many metrics of a bucket are kept: those of four or five names."""
+_OF_A_BUCKET: Final = 4
 RATE: Final = "steps/s"
 """A value that is measured and not logged: the steps per second since the metrics before."""
 MOST_ODD: Final = 400
 """How many values that are not finite a line shows."""
 
-LOSS, THROUGHPUT, STEPS_PER_S, HELD, WRITE = "loss", "samples_per_s", RATE, "held_s", "write_s"
-_FIRST: Final = (LOSS, THROUGHPUT, STEPS_PER_S)
+LOSS, THROUGHPUT, HELD, WRITE = "loss", "samples_per_s", "held_s", "write_s"
+_FIRST: Final = (LOSS, THROUGHPUT, RATE)
 
-
-@dataclass(frozen=True)
-class ValueCount:
-    """How many values were logged by one name."""
-
-    count: int
-    odd: int
-    """How many of them are `nan`, `inf` or `-inf`."""
-
-
-Counts = Mapping[tuple[str, str], Mapping[str, ValueCount]]
-"""By job and attempt, and by name; of all metrics, also of those that are not kept."""
-
-
-def read_events(run: RunDir) -> tuple[tuple[Event, ...], Counts]:
-    """Return the events of a run as `downsample_events`; none if there is no file."""
-    others = (event for event in read_outline(run).events if event.kind not in ("metrics", "checkpoint"))
-    count, frequent = read_frequent(run)
-    size = 1 if count <= MOST_METRICS else -(-count * _OF_A_BUCKET // MOST_METRICS)
-    return downsample_events(chain(others, frequent), size)
-
-
-def downsample_events(events: Iterable[Event], size: int) -> tuple[tuple[Event, ...], Counts]:
-    """Return the events, behind them each attempt's metrics, with `RATE`, in buckets of this size; and their counts.
-
-    Each bucket of an attempt's metrics keeps its first and last, and the least and most for each name, `RATE` included.
-    So a peak among a million stays (M4: Jugel et al., VLDB 2014).
-    """
-    others: list[Event] = []
-    series: dict[tuple[str, str], _Series] = {}
-    for event in events:
-        key = event.job, event.attempt
-        if event.kind != "metrics":
-            others.append(event)
-        elif key in series or len(series) < MOST_ATTEMPTS:
-            series.setdefault(key, _Series(size)).add(event)
-    for one in series.values():
-        one.close_bucket()
-    metrics = (event for one in series.values() for event in one.kept)
-    counts = {
-        key: {name: ValueCount(count, one.odd[name]) for name, count in one.counts.items()}
-        for key, one in series.items()
-    }
-    return (*others, *metrics), counts
-
-
-def logged_values(metrics: Event) -> Iterator[tuple[str, float]]:
-    """Yield the values of metrics by name; what is no number is left out."""
-    return _numbers(_values(metrics))
-
-
-def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    return ((str(name), value) for name, raw in values.items() if (value := number(raw)) is not None)
+Point = tuple[int, float]
+"""A step, and a value."""
 
 
 @dataclass
-class _Series:
-    """The metrics of one attempt, in buckets."""
-
-    size: int
-    kept: list[Event] = field(default_factory=list)
-    bucket: list[tuple[Event, Mapping[str, Any]]] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
-    odd: Counter[str] = field(default_factory=Counter)
-    before: tuple[int, float] | None = None
-    """Step and time of the metrics before."""
-
-    def add(self, event: Event) -> None:
-        """Add metrics; a full bucket is downsampled."""
-        step, before = event.count("step"), self.before
-        self.before = step, event.time
-        steps, seconds = (step - before[0], event.time - before[1]) if before else (0, 0)
-        values = _values(event)
-        self.bucket.append((event, {RATE: steps / seconds, **values} if steps > 0 and seconds > 0 else values))
-        if len(self.bucket) == self.size:
-            self.close_bucket()
-
-    def close_bucket(self) -> None:
-        """Count the bucket's values; keep the metrics that show its shape, and the first with an odd value."""
-        finite: dict[str, list[tuple[float, int]]] = {}
-        odd: list[int] = []
-        for at, (_, values) in enumerate(self.bucket):
-            for name, value in _numbers(values):
-                if name not in self.counts and len(self.counts) >= MOST_NAMES:
-                    continue
-                self.counts[name] += 1
-                if math.isfinite(value):
-                    finite.setdefault(name, []).append((value, at))
-                else:
-                    self.odd[name] += 1
-                    odd.append(at)
-        extremes = {at for values in finite.values() for _, at in (min(values), max(values))}
-        shown = extremes | {0, len(self.bucket) - 1, *odd[:1]}
-        for at, (event, values) in enumerate(self.bucket):
-            if at in shown:
-                own = {name: value for name, value in values.items() if name in self.counts}
-                self.kept.append(replace(event, fields={**event.fields, "values": own}))
-        self.bucket.clear()
-
-
-def _values(metrics: Event) -> Mapping[str, Any]:
-    found = metrics.fields.get("values")
-    return found if isinstance(found, Mapping) else {}
-
-
-Point = tuple[int, float]
-"""A step, and a finite value."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Line:
-    """The values that one attempt logged by one name."""
+    """The values that one attempt logged by one name: all are counted, and of many only some are drawn.
+
+    Each bucket keeps its first, last, least and most. So a peak among a million stays (M4: Jugel et al., VLDB 2014).
+    """
 
     label: str
     """`<job> <attempt>`."""
-    points: tuple[Point, ...]
-    """By step."""
-    odd: tuple[Point, ...]
-    """Values that are `nan`, `inf` or `-inf`; of many some."""
-    count: int
+    size: int
+    """Values of a bucket."""
+    count: int = 0
     """Values that were logged."""
-    odd_count: int
-    first: float
-    last: float
+    odd_count: int = 0
+    """How many of them are `nan`, `inf` or `-inf`."""
+    first: float = math.nan
+    last: float = math.nan
     """The newest value, also one that is not finite."""
-    least: float | None
-    """Of the finite values; None if there is none."""
-    most: float | None
+    _kept: list[Point] = field(default_factory=list)
+    _bucket: list[Point] = field(default_factory=list)
+    _odd: list[Point] = field(default_factory=list)
+
+    def add(self, step: int, value: float) -> None:
+        """Add a value."""
+        self.first = value if self.count == 0 else self.first
+        self.last = value
+        self.count += 1
+        if not math.isfinite(value):
+            self._odd += [(step, value)] if self.odd_count % self.size == 0 else []
+            self.odd_count += 1
+            return
+        self._bucket.append((step, value))
+        if len(self._bucket) == self.size:
+            self._kept += _outline(self._bucket)
+            self._bucket.clear()
+
+    @property
+    def points(self) -> list[Point]:
+        """The finite values that are drawn, by step; several values of one step keep their order."""
+        return sorted([*self._kept, *_outline(self._bucket)], key=lambda point: point[0])
+
+    @property
+    def odd(self) -> list[Point]:
+        """The values that are not finite; of many some."""
+        return self._odd[:: 1 + len(self._odd) // MOST_ODD]
+
+    @property
+    def least(self) -> float | None:
+        """Of the finite values; None if there is none."""
+        return min((value for _, value in self.points), default=None)
+
+    @property
+    def most(self) -> float | None:
+        """Of the finite values; None if there is none."""
+        return max((value for _, value in self.points), default=None)
 
 
+Lines = dict[str, Line]
+"""Of one attempt, by name."""
+Logged = Mapping[str, Lines]
+"""By the label of the attempt."""
 Curves = Mapping[str, Sequence[Line]]
 """By name, a line for each attempt, the oldest first; at least one."""
 
 
-def build_metric_curves(attempts: Sequence[TimedAttempt], counts: Counts) -> Curves:
+def _outline(points: Sequence[Point]) -> list[Point]:
+    """Return the first, the last, the least and the most of points, in their order."""
+    if not points:
+        return []
+    places = range(len(points))
+    heights = [value for _, value in points]
+    shown = {0, len(points) - 1, min(places, key=heights.__getitem__), max(places, key=heights.__getitem__)}
+    return [points[place] for place in sorted(shown)]
+
+
+def _bucket_size(count: int, most: int) -> int:
+    return 1 if count <= most else -(-count * _OF_A_BUCKET // most)
+
+
+def _add_values(lines: Lines, label: str, size: int, step: int, values: Mapping[str, Any]) -> None:
+    """Add the values of one moment to the lines of an attempt; what is no number is left out."""
+    for name, raw in values.items():
+        value = number(raw)
+        if value is not None and (name in lines or len(lines) < MOST_NAMES):
+            lines.setdefault(str(name), Line(label, size)).add(step, value)
+
+
+def read_events(run: RunDir) -> tuple[tuple[Event, ...], Logged]:
+    """Return the events of a run and its lines, as `thin_events`; none if there is no file."""
+    others = (event for event in read_outline(run).events if event.kind not in ("metrics", "checkpoint"))
+    count, frequent = read_frequent(run)
+    return thin_events(chain(others, frequent), count)
+
+
+def thin_events(events: Iterable[Event], count: int) -> tuple[tuple[Event, ...], Logged]:
+    """Return the events, behind them each attempt's metrics without their values, of many some; and the values' lines.
+
+    `count` is that of the metrics, or a larger number.
+    """
+    size = _bucket_size(count, MOST_METRICS)
+    others: list[Event] = []
+    logged: dict[str, _Metrics] = {}
+    for event in events:
+        label = f"{event.job} {event.attempt}"
+        if event.kind != "metrics":
+            others.append(event)
+        elif label in logged or len(logged) < MOST_ATTEMPTS:
+            logged.setdefault(label, _Metrics(label, size)).add(event)
+    metrics = (event for one in logged.values() for event in one.steps)
+    return (*others, *metrics), {label: one.lines for label, one in logged.items()}
+
+
+@dataclass
+class _Metrics:
+    """The metrics of one attempt."""
+
+    label: str
+    size: int
+    lines: Lines = field(default_factory=dict)
+    steps: list[Event] = field(default_factory=list)
+    """The first of each bucket, and the newest, without their values."""
+    seen: int = 0
+
+    def add(self, event: Event) -> None:
+        """Add metrics, and the steps per second since those before."""
+        step, values, pace = event.count("step"), event.fields.get("values"), {}
+        if self.steps:
+            steps, seconds = step - self.steps[-1].count("step"), event.time - self.steps[-1].time
+            pace = {RATE: steps / seconds} if steps > 0 and seconds > 0 else {}
+            if (self.seen - 1) % self.size:
+                self.steps.pop()
+        self.steps.append(replace(event, fields={"step": step}))
+        self.seen += 1
+        logged = values if isinstance(values, Mapping) else {}
+        _add_values(self.lines, self.label, self.size, step, {**pace, **logged})
+
+
+def build_metric_curves(attempts: Sequence[TimedAttempt], logged: Logged) -> Curves:
     """Return the curves of the logged values and of the steps per second: loss and throughput first, then by name."""
-    lines: dict[str, list[Line]] = {}
-    for attempt in attempts:
-        points: dict[str, list[Point]] = {}
-        for event in attempt.events.all("metrics"):
-            for name, value in logged_values(event):
-                points.setdefault(name, []).append((event.count("step"), value))
-        for name, own in points.items():
-            logged = counts.get((attempt.job_id, attempt.name), {}).get(name)
-            lines.setdefault(name, []).append(_build_line(attempt.label, own, logged))
-    return {name: lines[name] for name in (*_FIRST, *sorted(lines.keys() - {*_FIRST})) if name in lines}
+    curves = _join_lines(logged.get(attempt.label, {}) for attempt in attempts)
+    return {name: curves[name] for name in (*_FIRST, *sorted(curves.keys() - {*_FIRST})) if name in curves}
 
 
 def build_checkpoint_curves(attempts: Sequence[TimedAttempt]) -> Curves:
     """Return how long each checkpoint held up the training, and how long it was written."""
-    lines: dict[str, list[Line]] = {}
-    for name in (HELD, WRITE):
-        for attempt in attempts:
-            found = ((event.count("step"), event.number(name)) for event in attempt.events.all("checkpoint"))
-            if points := [(step, value) for step, value in found if value is not None]:
-                odd = sum(not math.isfinite(value) for _, value in points)
-                line = _build_line(attempt.label, _outline(points), ValueCount(len(points), odd))
-                lines.setdefault(name, []).append(line)
-    return lines
+    found: list[Lines] = []
+    for attempt in attempts:
+        lines, saves = Lines(), attempt.events.all("checkpoint")
+        size = _bucket_size(len(saves), MOST_SAVES)
+        for event in saves:
+            values = {name: event.fields.get(name) for name in (HELD, WRITE)}
+            _add_values(lines, attempt.label, size, event.count("step"), values)
+        found.append(lines)
+    return _join_lines(found)
 
 
-def _outline(points: list[Point]) -> list[Point]:
-    """Return points that show the same shape, `MOST_SAVES` or a little more: the least and the most of each bucket."""
-    size = 2 * len(points) // MOST_SAVES
-    if size <= 1:
-        return points
-    buckets = (points[at : at + size] for at in range(0, len(points), size))
-    return [point for bucket in buckets for point in sorted((min(bucket, key=_height), max(bucket, key=_height)))]
-
-
-def _height(point: Point) -> float:
-    return point[1]
-
-
-def _build_line(label: str, points: list[Point], logged: ValueCount | None = None) -> Line:
-    """Return a line of at least one point; several values of one step keep their order."""
-    ordered = sorted(points, key=lambda point: point[0])
-    finite = [point for point in ordered if math.isfinite(point[1])]
-    odd = [point for point in ordered if not math.isfinite(point[1])]
-    values = [value for _, value in finite]
-    return Line(
-        label=label,
-        points=tuple(finite),
-        odd=tuple(odd[:: 1 + len(odd) // MOST_ODD]),
-        count=logged.count if logged else len(ordered),
-        odd_count=logged.odd if logged else len(odd),
-        first=ordered[0][1],
-        last=ordered[-1][1],
-        least=min(values, default=None),
-        most=max(values, default=None),
-    )
+def _join_lines(attempts: Iterable[Lines]) -> dict[str, list[Line]]:
+    """Return the lines of all attempts by name."""
+    curves: dict[str, list[Line]] = {}
+    for lines in attempts:
+        for name, line in lines.items():
+            curves.setdefault(name, []).append(line)
+    return curves

@@ -90,7 +90,7 @@ def _template_values(report: Report) -> dict[str, Any]:
             for one in attempts[-MOST_ATTEMPTS:]
         ],
         "classes": CLASSES,
-        "charts": svg.draw_charts(curves.build_metric_curves(attempts, report.counts), attempts),
+        "charts": svg.draw_charts(curves.build_metric_curves(attempts, report.logged), attempts),
         "checkpoint_charts": svg.draw_charts(curves.build_checkpoint_curves(attempts), attempts),
         "styles": list(svg.line_styles(attempts).items()),
         "old_style": svg.STYLES,

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from slurmddp.report import number_format
 from slurmddp.report.attempts import Span, TimedAttempt, TimeKind
-from slurmddp.report.curves import HELD, STEPS_PER_S, THROUGHPUT, WRITE, Curves, Line
+from slurmddp.report.curves import HELD, RATE, THROUGHPUT, WRITE, Curves, Line
 from slurmddp.report.number_format import Scale, time_ticks
 from slurmddp.report.timeline import Timeline
 from slurmddp.runs.history import describe_event
@@ -40,7 +40,7 @@ KINDS: Final[dict[TimeKind, str]] = {
 
 _TITLES: Final = {
     THROUGHPUT: "samples a second",
-    STEPS_PER_S: "steps a second",
+    RATE: "steps a second",
     HELD: "seconds that the training was held up",
     WRITE: "seconds until a checkpoint was durable",
 }

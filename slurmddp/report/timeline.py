@@ -58,56 +58,50 @@ def _add_spans(attempts: Sequence[TimedAttempt]) -> list[TimedAttempt]:
                 kept = int(max(progress.first, min(resumed_at, progress.last)))
             attempt = replace(attempt, kept=kept)  # noqa: PLW2901
             resumed_at = min(resumed_at, progress.first)
-        done.append(replace(attempt, spans=tuple(merge_spans(_attempt_spans(attempt, is_measured=is_measured)))))
+        parts = _attempt_parts(attempt, is_measured=is_measured)
+        done.append(replace(attempt, spans=join_spans(attempt.begin, parts, attempt.end)))
     return done[::-1]
 
 
-def _attempt_spans(attempt: TimedAttempt, *, is_measured: bool) -> Iterator[Span]:
-    """Yield how an attempt's time was spent, in order; spans may be empty."""
+def _attempt_parts(attempt: TimedAttempt, *, is_measured: bool) -> Iterator[tuple[TimeKind, float]]:
+    """Yield how an attempt's time was spent, in order: each kind, and when that time ended."""
     progress = attempt.progress
     if progress is None:
         started = attempt.events.last("start")
-        trains_from = attempt.end if is_measured or started is None else min(started.time, attempt.end)
-        yield Span("startup", attempt.begin, trains_from)
-        yield Span("unmeasured", trains_from, attempt.end)
+        yield "startup", attempt.end if is_measured or started is None else started.time
+        yield "unmeasured", attempt.end
         return
-    stall_ends = (stall.end for stall in progress.stalls if stall.step <= attempt.kept)
-    useful_end = lost_end = max([progress.time_of(attempt.kept), *stall_ends])
+    kept = sorted((stall for stall in progress.stalls if stall.step <= attempt.kept), key=lambda stall: stall.begin)
+    useful_end = lost_end = max([progress.time_of(attempt.kept), *(stall.end for stall in kept)])
     if attempt.outcome.kind is Kind.RUNNING:
         useful_end = lost_end = attempt.end
     elif attempt.outcome.kind not in (Kind.DONE, Kind.STOPPED):  # it did not end by itself
         lost_end = attempt.end
     elif progress.last > attempt.kept:
         lost_end = progress.last_time
-    limits = (progress.began, useful_end, lost_end)
-    began, useful_end, lost_end = (min(max(time, attempt.begin), attempt.end) for time in limits)
-    yield Span("startup", attempt.begin, began)
-    at = began
-    for stall in sorted(progress.stalls, key=lambda stall: stall.begin):
-        first, last = (min(max(time, at), useful_end) for time in (stall.begin, stall.end))
-        if stall.step <= attempt.kept:
-            yield Span("useful", at, first)
-            yield Span("held", first, last)
-            at = last
-    yield Span("useful", at, useful_end)
-    yield Span("lost", useful_end, lost_end)
-    yield Span("ending", lost_end, attempt.end)
+    yield "startup", progress.began
+    for stall in kept:
+        yield "useful", stall.begin
+        yield "held", stall.end
+    yield "useful", useful_end
+    yield "lost", lost_end
+    yield "ending", attempt.end
 
 
-def merge_spans(spans: Iterable[Span]) -> Iterator[Span]:
-    """Yield the spans that are not empty; neighbours of one kind become one."""
-    last: Span | None = None
-    for span in spans:
-        if span.end <= span.begin:
-            continue
-        if last and last.kind == span.kind:
-            last = replace(last, end=span.end)
-            continue
-        if last:
-            yield last
-        last = span
-    if last:
-        yield last
+def join_spans(begin: float, parts: Iterable[tuple[TimeKind, float]], end: float) -> tuple[Span, ...]:
+    """Return parts of the time from `begin` to `end`, each up to its own end, if it does not lie before.
+
+    Empty ones are left out, and neighbours of one kind become one.
+    """
+    spans: list[Span] = []
+    for kind, until in parts:
+        at = spans[-1].end if spans else begin
+        until = min(until, end)  # noqa: PLW2901
+        if until > at and spans and spans[-1].kind == kind:
+            spans[-1] = replace(spans[-1], end=until)
+        elif until > at:
+            spans.append(Span(kind, at, until))
+    return tuple(spans)
 
 
 def _add_waits(attempts: list[TimedAttempt], times: Mapping[str, float], begin: float) -> list[TimedAttempt]:
@@ -123,8 +117,7 @@ def _add_waits(attempts: list[TimedAttempt], times: Mapping[str, float], begin: 
 
 
 def _wait_spans(since: float, submitted: float, until: float) -> tuple[Span, ...]:
-    submitted = min(max(submitted, since), until)
-    return tuple(merge_spans((Span("absent", since, submitted), Span("queued", submitted, until))))
+    return join_spans(since, (("absent", submitted), ("queued", until)), until)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ from slurmddp.runs.ownership import ownership_of
 from slurmddp.runs.training_events import Loop, Metrics
 from slurmddp.runtime import session
 from slurmddp.runtime.checkpoint.sampler import Sampler
-from slurmddp.runtime.checkpoint.saver import Saver, ShardedSaver, restore_newest
+from slurmddp.runtime.checkpoint.saver import Saver, restore_newest
 from slurmddp.runtime.checkpoint.store import Store, ensure_identity
 from slurmddp.runtime.checkpoint.training_state import Stateful, TrainingState
 from slurmddp.runtime.exiting.record import write_event
@@ -84,11 +84,7 @@ class Checkpointer:
         """Steps of the whole training; 0 before the loop."""
         self._in_step = self._save_asked = False
         store = _open_store(folder, keep, self._session)
-        self._saver = (
-            ShardedSaver(self._training, self._session, store)
-            if store and self._training.divided
-            else Saver(self._training, self._session, store)
-        )
+        self._saver = Saver(self._training, self._session, store)
         restored = restore_newest(self._training, store, self._session) if store else None
         self._saver.last_saved, self.step = restored, restored or 0
 

@@ -5,10 +5,9 @@ All ranks call `begin` after the same step. It copies the state into host memory
 
 from __future__ import annotations
 import time
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from slurmddp.background import run_in_background
 from slurmddp.errors import PeerError
@@ -22,7 +21,10 @@ from slurmddp.runtime.rendezvous.process_group import form_control_group
 from slurmddp.runtime.session import Session
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Future
+
+    from slurmddp.runtime.checkpoint.sharded import CollectiveSave
 
 VISIBLE_LIMIT_S = 60.0
 """Time for a checkpoint that rank 0 sees to become visible on the other nodes."""
@@ -31,12 +33,15 @@ _FAILED = "failed"
 
 
 class Saver:
-    """Saves a state that each rank has as a whole: each sends its own state to rank 0, which writes all files."""
+    """Saves a state: each rank sends what only it has to rank 0, which writes that and what all ranks share.
+
+    Of parts that are divided among the ranks, each rank writes its own pieces.
+    """
 
     def __init__(self, training: TrainingState, session: Session, store: Store | None) -> None:
         """`store` is None when the process has no folder for checkpoints: then nothing is saved."""
         self.last_saved: int | None = None
-        """The step of the newest checkpoint, as far as this rank knows."""
+        """The step of the newest checkpoint; rank 0 knows it."""
         self.begun_at = time.monotonic()
         """When the last save began, or the loop."""
         self._training = training
@@ -45,6 +50,13 @@ class Saver:
         self._snapshot = Snapshot()
         self._writing: Future[None] | None = None
         self._note = {"job": session.job, "attempt": session.attempt, "world_size": session.world_size}
+        self._collective: CollectiveSave | None = None
+        if store and training.divided:
+            from slurmddp.runtime.checkpoint.sharded import CollectiveSave  # noqa: PLC0415 - slow, rarely needed
+
+            group = form_control_group(session.world_size)
+            self._collective = CollectiveSave(training.divided, store, session, group)
+            check_plain(self._collective.collect_share().frame)
 
     def begin(self, step: int) -> None:
         """Copy the state and start to write the copy, all ranks together; wait for the write before."""
@@ -53,9 +65,30 @@ class Saver:
             return
         ranks = gather(self._training.collect_own(), self._session.control)
         self.finish(step)
-        if self._session.is_main and self.last_saved != step:
-            files = self._snapshot.take({**self._training.collect_files(step), RANKS: ranks})
-            self._start(step, files, time.monotonic() - began, partial(self._store.write, step, files, self._note))
+        saves = self._session.is_main and self.last_saved != step
+        files = {**self._training.collect_files(step), RANKS: ranks} if saves else {}
+        write: Callable[[], object]
+        if self._collective:
+            share = self._collective.collect_share()
+            files, tensors = self._snapshot.take([files, share.tensors])
+            copies = tuple(replace(piece, tensor=copy) for piece, copy in zip(share.pieces, tensors))
+            write = partial(self._collective.write, step, files, replace(share, pieces=copies), self._note)
+        elif saves:
+            files = self._snapshot.take(files)
+            write = partial(self._store.write, step, files, self._note)
+        else:
+            return
+        held_s = time.monotonic() - began
+
+        def write_checkpoint() -> None:
+            began = time.monotonic()
+            check_plain(files)  # a value may change its type during the training
+            write()
+            if saves:
+                self.last_saved = step
+                write_event(self._session, Checkpoint(step=step, held_s=held_s, write_s=time.monotonic() - began))
+
+        self._writing = run_in_background(write_checkpoint)
 
     def check(self, step: int) -> bool:
         """Report a write that has failed; return whether this rank decides when to save, and writes nothing now."""
@@ -79,49 +112,6 @@ class Saver:
         if step is not None and self.last_saved == step:
             return f"saved step {step}"
         return "nothing was saved" if self.last_saved is None else f"nothing was saved since step {self.last_saved}"
-
-    def _start(self, step: int, files: Mapping[str, Any], held_s: float, write: Callable[[], object]) -> None:
-        """Write in the background; `held_s` is how long the training was held up by the copy."""
-
-        def write_checkpoint() -> None:
-            began = time.monotonic()
-            check_plain(files)  # a value may change its type during the training
-            write()
-            self.last_saved = step
-            event = Checkpoint(step=step, held_s=held_s, write_s=time.monotonic() - began)
-            write_event(self._session, event)
-
-        self._writing = run_in_background(write_checkpoint)
-
-
-class ShardedSaver(Saver):
-    """Writes this rank's pieces of the divided parts; on rank 0 also all other files."""
-
-    def __init__(self, training: TrainingState, session: Session, store: Store) -> None:
-        from slurmddp.runtime.checkpoint.sharded import CollectiveSave  # noqa: PLC0415 - slow, rarely needed
-
-        super().__init__(training, session, store)
-        group = form_control_group(session.world_size)
-        self._collective = CollectiveSave(training.divided, store, session, group)
-        check_plain(self._collective.collect_share().frame)
-
-    def begin(self, step: int) -> None:
-        """Copy this rank's pieces, and on rank 0 the other files; start to write them."""
-        began = self.begun_at = time.monotonic()
-        ranks = gather(self._training.collect_own(), self._session.control)
-        self.finish(step)
-        is_main, share = self._session.is_main, self._collective.collect_share()
-        files = {**self._training.collect_files(step), RANKS: ranks} if is_main else {}
-        files, tensors = self._snapshot.take([files, share.tensors])
-        copies = [replace(piece, tensor=copy) for piece, copy in zip(share.pieces, tensors)]
-        share = replace(share, pieces=tuple(copies))
-        if not is_main:
-            self._writing = run_in_background(lambda: self._collective.write_as_peer(share))
-        elif self.last_saved == step:
-            self._writing = run_in_background(self._collective.skip)
-        else:
-            write = partial(self._collective.write_as_main, step, files, share, self._note)
-            self._start(step, files, time.monotonic() - began, write)
 
 
 def restore_newest(training: TrainingState, store: Store, session: Session) -> int | None:

@@ -207,7 +207,7 @@ def metadata_of(index: State) -> Metadata:
 
 
 class CollectiveSave:
-    """Writes one checkpoint by all ranks, in their threads; all call it together, rank 0 other methods than the others.
+    """Writes one checkpoint by all ranks, in their threads; all call it together.
 
     Rank 0 names the folder, and each rank writes its own file into it and reports; rank 0 also writes the other files.
     The folder becomes a checkpoint when all have succeeded.
@@ -222,39 +222,37 @@ class CollectiveSave:
         """Return what this rank saves of the present state; nothing is copied or sent."""
         return collect_share(self._parts, main=self._who.is_main)
 
-    def write_as_main(self, step: int, parts: Mapping[str, Any], share: Share, note: Mapping[str, Any]) -> None:
-        """Write a checkpoint, as rank 0; raise as `Store.write` does, also when another rank could not write."""
+    def write(self, step: int, files: Mapping[str, Any], share: Share, note: Mapping[str, Any]) -> None:
+        """Write a checkpoint, if rank 0 has `files` for it, which are those that it writes beside its share.
+
+        On rank 0 raises as `Store.write` does, also when another rank could not write.
+        """
+        if not self._who.is_main:
+            if name := broadcast("", self._group):
+                self._gather(lambda: self._write(self._store.folder / name, share, {}))
+            return
         named = False
 
         def fill(folder: Path) -> Files:
             nonlocal named
             named = True
             broadcast(folder.name, self._group)
-            reports = self._gather(lambda: self._write(folder, share, parts))
+            reports = self._gather(lambda: self._write(folder, share, files))
             for report in reports:  # the error of the first rank that could not write
                 if "error" in report:
                     raise OSError(*report["error"])
             index = build_index(reports)
-            files: Files = {name: file for report in reports for name, file in report["files"].items()}
-            files |= save_parts({INDEX: index}, folder)
-            files[METADATA] = save_bytes(pickle.dumps(metadata_of(index)), folder / METADATA)
-            return files
+            written: Files = {name: file for report in reports for name, file in report["files"].items()}
+            written |= save_parts({INDEX: index}, folder)
+            written[METADATA] = save_bytes(pickle.dumps(metadata_of(index)), folder / METADATA)
+            return written
 
         try:
-            self._store.write_with(step, fill, note)
+            if files:
+                self._store.write_with(step, fill, note)
         finally:
-            if not named:
-                self.skip()
-
-    def skip(self) -> None:
-        """Tell the other ranks, as rank 0, that there is no checkpoint to write."""
-        broadcast("", self._group)
-
-    def write_as_peer(self, share: Share) -> None:
-        """Write this rank's file, as a rank other than 0, if rank 0 writes a checkpoint."""
-        name = broadcast("", self._group)
-        if name:
-            self._gather(lambda: self._write(self._store.folder / name, share, {}))
+            if not named:  # there is no checkpoint to write
+                broadcast("", self._group)
 
     def _write(self, folder: Path, share: Share, parts: Mapping[str, Any]) -> Report:
         check_plain(share.frame)

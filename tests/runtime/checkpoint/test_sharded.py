@@ -78,7 +78,7 @@ def write(parts, folder: Path):
     store = Store(folder, identity="1", keep=1, owner=None, say=print)
     whole = {f"{name}.pt": training_state.state_of(part) for name, part in parts.items() if name not in divided}
     writers = CollectiveSave(divided, store, make_rank(), None)
-    writers.write_as_main(3, whole, writers.collect_share(), {})
+    writers.write(3, {"state.pt": 3, **whole}, writers.collect_share(), {})
     return store, store.newest()
 
 
