@@ -1,6 +1,6 @@
 """Explains why a job waits: the meaning of each of Slurm's reasons, and what to type.
 
-The reasons and their meanings are in pending_reasons.toml.
+The reasons and their meanings are in pending_reasons.toml, for the command line: the nodes' Pythons may not read TOML.
 """
 
 import re
@@ -58,9 +58,11 @@ def never_starts(reason: str) -> bool:
 
 @cache
 def _tables() -> Mapping[str, Mapping[str, Any]]:
-    import tomllib  # noqa: PLC0415 - it is slow to load, and few commands meet a job that waits
+    # it is slow to load, and few commands meet a job that waits
+    import tomllib  # type: ignore[import-not-found, unused-ignore] # noqa: PLC0415
 
-    return tomllib.loads(_FILE.read_text(encoding="utf-8"))
+    tables: Mapping[str, Mapping[str, Any]] = tomllib.loads(_FILE.read_text(encoding="utf-8"))
+    return tables
 
 
 @cache
