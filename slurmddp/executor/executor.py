@@ -6,12 +6,13 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from submitit.auto.auto import AutoExecutor
 from submitit.core import logger, plugins, utils
 from submitit.slurm import slurm as theirs
 
+from slurmddp.cluster.partitions import Cluster
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.option_types import unknown
 from slurmddp.errors import ClusterError, UsageError
@@ -24,8 +25,6 @@ from slurmddp.submission.submit_once import sbatch
 from slurmddp.text import quote_value
 
 _CONSTRUCTOR = ("max_num_timeout", "max_pickle_size_gb", "python")
-_USUAL_MAX_ARRAY: Final = 1001
-"""Slurm's default of MaxArraySize."""
 
 
 class Executor(theirs.SlurmExecutor):
@@ -102,7 +101,7 @@ class Executor(theirs.SlurmExecutor):
             return self._submit(delayed_submissions, None)
         jobs: list[Any] = []
         match = re.search(r"MaxArraySize\s*=\s*([1-9]\d*)", client.query(commands.show("config"), os.environ))
-        size = int(match[1]) if match else _USUAL_MAX_ARRAY
+        size = int(match[1]) if match else Cluster().max_array_size
         for start in range(0, len(delayed_submissions), size):
             part = delayed_submissions[start : start + size]
             try:

@@ -29,11 +29,10 @@ def call_file(handover: Path, index: int) -> Path:
 
 
 class Watcher(theirs.SlurmInfoWatcher):
-    """Asks Slurm for the states of all jobs of this process at once; only final states are kept."""
+    """Asks Slurm for the states of all jobs of this process at once; only final states are kept.
 
-    def get_state(self, job_id: str, mode: str = "standard") -> str:
-        """Return Slurm's state of a job; GONE when Slurm no longer knows it, UNKNOWN before the first answer."""
-        return str(self.get_info(job_id, mode=mode).get("State", "UNKNOWN"))
+    A state is GONE when Slurm no longer knows the job, UNKNOWN before the first answer.
+    """
 
     def is_done(self, job_id: str, mode: str = "standard") -> bool:
         """Tell whether the job has ended and Slurm will not run it again."""

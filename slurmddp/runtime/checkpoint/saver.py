@@ -70,9 +70,8 @@ class Saver:
         write: Callable[[], object]
         if self._collective:
             share = self._collective.collect_share()
-            files, tensors = self._snapshot.take([files, share.tensors])
-            copies = tuple(replace(piece, tensor=copy) for piece, copy in zip(share.pieces, tensors))
-            write = partial(self._collective.write, step, files, replace(share, pieces=copies), self._note)
+            files, pieces = self._snapshot.take([files, share.pieces])
+            write = partial(self._collective.write, step, files, replace(share, pieces=pieces), self._note)
         elif saves:
             files = self._snapshot.take(files)
             write = partial(self._store.write, step, files, self._note)

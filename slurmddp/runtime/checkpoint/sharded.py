@@ -38,18 +38,9 @@ METADATA = ".metadata"
 """The index for the tools of torch.distributed.checkpoint; never read here, because it is a pickle."""
 
 Report = dict[str, Any]
+Piece = tuple[str, tuple[int, ...], Tensor]
+"""What one rank saves of one tensor: its path in the state, joined by dots, where the piece begins in it, the piece."""
 _Targets = Callable[[StatePath], Optional[Tensor]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Piece:
-    """What one rank saves of one tensor."""
-
-    name: str
-    """The tensor's path in the state, joined by dots."""
-    offsets: tuple[int, ...]
-    """Where the piece begins in the tensor."""
-    tensor: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +52,6 @@ class Share:
     divided: dict[str, list[int | None]]
     """By tensor: for each dimension of the mesh, the dimension of the tensor that is divided over it, or None."""
     pieces: tuple[Piece, ...]
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        """The pieces' contents."""
-        return [piece.tensor for piece in self.pieces]
 
 
 def collect_share(parts: Mapping[str, Stateful], *, main: bool) -> Share:
@@ -88,7 +74,7 @@ def collect_share(parts: Mapping[str, Stateful], *, main: bool) -> Share:
         for item in planner.create_local_plan().items:
             piece = planner.resolve_data(item)
             if isinstance(piece, Tensor) and piece.numel():
-                pieces.append(Piece(name=item.index.fqn, offsets=tuple(item.index.offset or ()), tensor=piece))
+                pieces.append((item.index.fqn, tuple(item.index.offset or ()), piece))
     return Share(frame=frame, divided=divided, pieces=tuple(pieces))
 
 
@@ -258,9 +244,9 @@ class CollectiveSave:
         check_plain(share.frame)
         name = f"rank-{self._who.rank:05d}.distcp"
         files = save_parts(parts, folder)
-        files[name], spans = save_states(share.tensors, folder / name)
-        places = zip(share.pieces, spans)
-        entries = [(piece.name, piece.offsets, tuple(piece.tensor.shape), name, *span) for piece, span in places]
+        files[name], spans = save_states((piece for _, _, piece in share.pieces), folder / name)
+        placed = zip(share.pieces, spans)
+        entries = [(key, offsets, tuple(piece.shape), name, *span) for (key, offsets, piece), span in placed]
         return {"files": files, "frame": share.frame, "divided": share.divided, "entries": entries}
 
     def _gather(self, write: Callable[[], Report]) -> list[Report]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from slurmddp.runtime.checkpoint.store import INDEX, Store
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.checkpoint.sharded import CollectiveSave
-from slurmddp.runtime.checkpoint.sharded import Piece, Share, load
+from slurmddp.runtime.checkpoint.sharded import Share, load
 
 SIZE = 20_000
 folder, groups = Path(sys.argv[1]), Path(sys.argv[2])
@@ -23,7 +23,7 @@ class Part:
 
 
 def share(rank, step):
-    piece = Piece(name="odd.a", offsets=(rank * SIZE,), tensor=torch.full((SIZE,), float(step)))
+    piece = ("odd.a", (rank * SIZE,), torch.full((SIZE,), float(step)))
     frame = {"odd": {"a": torch.empty(2 * SIZE, device="meta"), "step": step}} if rank == 0 else {}
     return Share(frame=frame, divided={}, pieces=(piece,))
 
