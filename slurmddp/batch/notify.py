@@ -6,7 +6,6 @@ the batch log.
 
 from __future__ import annotations
 import json
-import os
 import queue
 import shlex
 import subprocess
@@ -18,7 +17,6 @@ from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from slurmddp import variables
 from slurmddp.batch.attempt import Job
 from slurmddp.exit_codes import DONE
 from slurmddp.runs.events import SupervisorEvent
@@ -40,7 +38,8 @@ END_S: Final = 15.0
 """So long the end of a job waits for what is not delivered yet."""
 REQUEUE_S: Final = 2.0
 _DIAGNOSE_S: Final = 10.0
-_BUSY: Final = 429
+_MAY_PASS: Final = frozenset({429, *range(500, 600)})
+"""The answers of a server that may take the message a moment later."""
 
 
 class Notifier:
@@ -69,7 +68,8 @@ class Notifier:
         while True:
             attempt, event, at = self._waiting.get()
             try:
-                failure = _deliver(self._target, json.dumps(self._build_message(attempt, event, at)).encode())
+                deliver = _post if self._target.startswith(("http://", "https://")) else _run_command
+                failure = deliver(self._target, json.dumps(self._build_message(attempt, event, at)).encode())
             except Exception as error:  # noqa: BLE001 - whatever fails here, the job goes on
                 failure = str(error) or type(error).__name__
             if failure:
@@ -101,58 +101,44 @@ class Notifier:
 
     def _diagnose(self) -> dict[str, Any] | None:
         """Return what `slurmddp diagnose` says of the job; None where it does not answer, as with Python 3.9."""
-        words = ["-m", "slurmddp", "diagnose", "--json", "--runs-dir", str(self._job.run.path.parent)]
-        if self._job.run.sweep:
-            words[-1] = str(self._job.run.sweep.path.parent)
+        folder = (self._job.run.sweep or self._job.run).path.parent
+        words = [sys.executable, "-m", "slurmddp", "diagnose", "--json", f"--runs-dir={folder}", self._job.job_id]
         with suppress(OSError, ValueError, subprocess.TimeoutExpired):
-            done = subprocess.run(  # noqa: S603 - this very Python
-                [sys.executable, *words, self._job.job_id], capture_output=True, timeout=_DIAGNOSE_S, check=False
-            )
-            found = json.loads(done.stdout)
-            return found if isinstance(found, dict) else None
+            done = subprocess.run(words, capture_output=True, timeout=_DIAGNOSE_S, check=False)  # noqa: S603 - this Python
+            return dict(json.loads(done.stdout))
         return None
 
 
-def _deliver(target: str, message: bytes) -> str:
-    """Send a message; return why it was not delivered, empty when it was."""
-    if not target.startswith(("http://", "https://")):
-        return _run_command(target, message)
-    failure = ""
-    for tries in range(TRIES):
-        time.sleep(PAUSE_S * 3 ** (tries - 1) if tries else 0)
-        failure, is_final = _post(target, message)
-        if not failure or is_final:
-            break
-    return failure
-
-
-def _post(address: str, message: bytes) -> tuple[str, bool]:
-    """Send a message once; return why it was not taken, and whether that is final. The address may be a secret."""
+def _post(address: str, message: bytes) -> str:
+    """Send a message; return why it was not taken, empty when it was. The address may be a secret."""
     import urllib.error  # noqa: PLC0415 - it loads OpenSSL, and each supervisor would pay for it
     import urllib.request  # noqa: PLC0415 - the same
 
-    request = urllib.request.Request(  # noqa: S310 - http or https, as was looked at
-        address, data=message, headers={"Content-Type": "application/json"}, method="POST"
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=ANSWER_S):  # noqa: S310 - the same
-            return "", True
-    except urllib.error.HTTPError as error:
-        return f"the server answers {error.code} {error.reason}", error.code < 500 and error.code != _BUSY  # noqa: PLR2004
-    except (OSError, ValueError) as error:
-        return str(getattr(error, "reason", "") or error or "no answer"), False
+    failure = ""
+    for tries in range(TRIES):
+        time.sleep(PAUSE_S * 3 ** (tries - 1) if tries else 0)
+        kind = {"Content-Type": "application/json"}
+        request = urllib.request.Request(address, data=message, headers=kind)  # noqa: S310 - http or https
+        try:
+            with urllib.request.urlopen(request, timeout=ANSWER_S):  # noqa: S310 - the same
+                return ""
+        except urllib.error.HTTPError as error:
+            failure = f"the server answers {error.code} {error.reason}"
+            if error.code not in _MAY_PASS:
+                break
+        except (OSError, ValueError) as error:
+            failure = str(getattr(error, "reason", "") or error or "no answer")
+    return failure
 
 
 def _run_command(command: str, message: bytes) -> str:
     """Give a message to a command of the user's on standard input; return why that failed."""
-    environ = {name: value for name, value in os.environ.items() if name != variables.NOTIFY_TARGET}
     try:
         done = subprocess.run(  # noqa: S603 - the user's own words
             shlex.split(command),
             input=message,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env=environ,
             timeout=COMMAND_S,
             start_new_session=True,
             check=False,

@@ -1,15 +1,15 @@
 """What happened in a run, as values: Run > Job > Attempt > ExitRecord, each with its outcome.
 
 One pass over the run's folder; what Slurm says of the jobs is handed in. Every view reads these values. Records that
-were cut off or are wrong are in `damage`, and raise nothing. At the end, how a run is resumed: the command to type, and
-what its next job finds. Slurm is not asked; standard library only.
+were cut off or are wrong are left out, which `History.damage` says. At the end, how a run is resumed: the command to
+type, and what its next job finds. Slurm is not asked; standard library only.
 """
 
 from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
@@ -23,7 +23,6 @@ from slurmddp.runs.ownership import attempt_order, is_running_here
 from slurmddp.runs.submissions import settings_of, submissions
 from slurmddp.slurm.job_info import LOCAL, JobInfo, JobRef, is_job_id
 from slurmddp.slurm.states import meaning_of, outcome_of
-from slurmddp.text import quote_value
 
 BY_SLURM: Final = "not by the job itself: by `scontrol requeue`, a preemption without grace time, or a lost node"
 """Why a job came back of which no event says so."""
@@ -101,8 +100,6 @@ class Run:
     folder: RunDir
     jobs: tuple[Job, ...] = ()
     """In the order of their first event; those without events follow in the order of their submission."""
-    damage: tuple[str, ...] = field(default=())
-    """Records that were left out, as in `events.jsonl: line 812 is cut off`."""
 
 
 def read_run(
@@ -126,8 +123,7 @@ def read_run(
         for job_id in ids
         if job_id not in foreign
     )
-    damage = tuple(f"{folder.events.name}: {quote_value(job_id)} is the id of no job" for job_id in foreign)
-    return Run(folder=folder, jobs=jobs, damage=events.damage + damage)
+    return Run(folder=folder, jobs=jobs)
 
 
 def read_job(

@@ -4,7 +4,9 @@ The only module that imports tree-sitter.
 """
 
 import re
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import tree_sitter
@@ -14,30 +16,16 @@ from tree_sitter import Node
 from slurmddp.errors import UsageError
 from slurmddp.text import quote_value
 
-_LAUNCHERS: Final = frozenset(
-    (
-        *("srun", "torchrun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "accelerate", "deepspeed", "horovodrun"),
-        *("jsrun", "ibrun", "aprun", "composer"),
-    )
+_WORDS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_LAUNCHERS, _CONTAINERS, _SHELLS, _RUNNERS, _REMOTE, _HELPERS, _HELPER_MODULES, _ENTERED, _LOOPS = (
+    frozenset(words) for words in _WORDS.values()
 )
+"""Names of programs, and of the parser's nodes, in the order of the file."""
 _LAUNCHER_MODULE: Final = re.compile(
     r"torch\.distributed\.(run|launch)|accelerate\.commands\.launch|deepspeed\.launcher"
 )
-_CONTAINERS: Final = frozenset({"apptainer", "singularity", "shifter", "podman", "podman-hpc", "docker", "enroot"})
-_HELPERS: Final = frozenset(
-    (
-        *("hostname", "getent", "printenv", "env", "nvidia-smi", "rocm-smi", "mkdir", "cp", "mv", "rm", "ln"),
-        *("rsync", "tar", "unzip", "zip", "ls", "cat", "echo", "date", "df", "du", "free", "sleep", "true"),
-        *("touch", "chmod", "tee", "id", "lscpu", "ulimit", "uname", "which", "whoami", "ip", "ifconfig", "ping"),
-        *("pip", "conda", "ray", "wget", "curl", "git", "kill", "pkill", "dcgmi", "scontrol", "sbcast", "sacct"),
-        *("nproc", "tree"),
-    )
-)
-"""Programs that train nothing."""
-_SHELLS: Final = frozenset({"bash", "sh", "dash", "ksh", "zsh"})
 _PYTHON: Final = re.compile(r"(python[\d.]*|pypy3?)\}?|\$\{?\w*(py|PY)\w*\}?")
 """The name of a Python, also in a variable, as `"${PYTHON_BIN}"`."""
-_HELPER_MODULES: Final = frozenset({"pip", "venv", "virtualenv", "ensurepip", "json.tool", "compileall"})
 _TRAINS: Final = re.compile(r"(python[\d.]*|torchrun|accelerate|deepspeed|apptainer|singularity|uv|.*\.(py|sh))")
 _STARTS: Final = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed")
 _TRAINS_IN_TEXT: Final = re.compile(
@@ -46,17 +34,6 @@ _TRAINS_IN_TEXT: Final = re.compile(
 _ONE_TASK: Final = re.compile(r"(?:^|\s)(-n ?1|--ntasks[= ]1|-N ?1|--nodes[= ]1)(?=\s|$)")
 _PREFIXES: Final = {"time": "", "exec": "ac", "nohup": "", "command": "", "stdbuf": "", "nice": "n", "setsid": ""}
 """Words before a command, each with its options that take a value."""
-_RUNNERS: Final = frozenset({("uv", "run"), ("poetry", "run"), ("pixi", "run"), ("pdm", "run"), ("hatch", "run")})
-_REMOTE: Final = frozenset(["ssh", "pdsh", "clush", "mpssh", "parallel-ssh", "pssh"])
-_ENTERED: Final = frozenset(
-    (
-        *("program", "pipeline", "list", "redirected_statement", "negated_command", "if_statement", "else_clause"),
-        *("elif_clause", "for_statement", "c_style_for_statement", "while_statement", "do_group"),
-        *("compound_statement", "case_statement", "case_item", "subshell", "function_definition", "ERROR"),
-    )
-)
-"""Nodes whose commands can be wrapped where they stand."""
-_LOOPS: Final = frozenset({"for_statement", "c_style_for_statement", "while_statement"})
 _POSITIONAL: Final = re.compile(rb"\$\{?[#!]?[1-9@*#]")
 _REQUEUES: Final = re.compile(r"\bscontrol\s+requeue\b")
 _ONLY_SAYS: Final = re.compile(r"\s*(echo|printf|scontrol\s+requeue|exit|return|date|sleep|:|true)\b.*")
@@ -208,7 +185,7 @@ def _program(words: list[str]) -> list[str]:
     """Return the words from the program on, without what stands before it, as `time` or `timeout 60`."""
     while words:
         name = words[0].rpartition("/")[2]
-        if tuple(words[:2]) in _RUNNERS:
+        if " ".join(words[:2]) in _RUNNERS:
             words = words[2:]
         elif name in ("timeout", "env"):
             skip = 1

@@ -1,6 +1,6 @@
 """Looks at the ranks of a job on one node: where each stands in its program, also when it hangs. Standard library only.
 
-    python -m slurmddp.watchdog.look JOB ATTEMPT [--list] [--kill]
+    python -m slurmddp.watchdog.look JOB ATTEMPT [--list]
 
 It finds the ranks of this attempt among the processes of this user on this machine, and prints for each a line of JSON:
 
@@ -8,7 +8,7 @@ It finds the ranks of this attempt among the processes of this user on this mach
      "stack": [{"file": "/home/me/train.py", "line": 81, "function": "train"}, ...], ...}
 
 The stack is that of the main thread, the innermost frame first; null where there is none, and then `why_no_stack` says
-why. `--list` asks for no stacks. `--kill` ends the ranks by SIGKILL, after the look.
+why. `--list` asks for no stacks.
 
 At its start a rank opens a file in memory and lets faulthandler write to it at a signal. That is C code, which needs
 neither the GIL nor the main thread. The file's first line says which rank it is, of which attempt. A process is asked
@@ -217,9 +217,6 @@ def main(words: list[str]) -> int:
         stack = None if "--list" in options else one.answer(deadline)
         sys.stdout.write(json.dumps({**one.describe(), "stack": stack, "why_no_stack": one.why_no_stack}) + "\n")
         sys.stdout.flush()
-    for one in found if "--kill" in options else ():
-        with suppress(OSError):
-            os.kill(one.pid, signal.SIGKILL)
     return 0
 
 
