@@ -54,30 +54,6 @@ class Share:
     pieces: tuple[Piece, ...]
 
 
-def collect_share(parts: Mapping[str, Stateful], *, main: bool) -> Share:
-    """Return what this rank saves; on rank 0 (`main`) also what is the same on all ranks."""
-    frame: State = {}
-    divided: dict[str, list[int | None]] = {}
-    pieces: list[Piece] = []
-    for name, part in parts.items():
-        tensors: dict[str, Tensor] = {}
-        framed = map_tensors(state_of(part), _make_collector(tensors), (name,))
-        alone = is_zero(part)
-        if main or alone:
-            frame[name] = framed if main else {"state": framed["state"]}
-        for key, tensor in tensors.items():
-            if isinstance(tensor, DTensor):
-                divided[key] = [place.dim if isinstance(place, Shard) else None for place in tensor.placements]
-        saved = {key: tensor for key, tensor in tensors.items() if _is_saved_here(tensor, alone=main or alone)}
-        planner = DefaultSavePlanner(flatten_state_dict=False)
-        planner.set_up_planner(saved, is_coordinator=True)
-        for item in planner.create_local_plan().items:
-            piece = planner.resolve_data(item)
-            if isinstance(piece, Tensor) and piece.numel():
-                pieces.append((item.index.fqn, tuple(item.index.offset or ()), piece))
-    return Share(frame=frame, divided=divided, pieces=tuple(pieces))
-
-
 def build_index(shares: Iterable[Mapping[str, Any]]) -> State:
     """Return the index of a checkpoint from what each rank reports: its `frame`, `divided` and `entries`.
 
@@ -205,8 +181,28 @@ class CollectiveSave:
         self._group = group
 
     def collect_share(self) -> Share:
-        """Return what this rank saves of the present state; nothing is copied or sent."""
-        return collect_share(self._parts, main=self._who.is_main)
+        """Return what this rank saves now, on rank 0 also what all ranks have alike; nothing is copied or sent."""
+        main = self._who.is_main
+        frame: State = {}
+        divided: dict[str, list[int | None]] = {}
+        pieces: list[Piece] = []
+        for name, part in self._parts.items():
+            tensors: dict[str, Tensor] = {}
+            framed = map_tensors(state_of(part), _make_collector(tensors), (name,))
+            alone = is_zero(part)
+            if main or alone:
+                frame[name] = framed if main else {"state": framed["state"]}
+            for key, tensor in tensors.items():
+                if isinstance(tensor, DTensor):
+                    divided[key] = [place.dim if isinstance(place, Shard) else None for place in tensor.placements]
+            saved = {key: tensor for key, tensor in tensors.items() if _is_saved_here(tensor, alone=main or alone)}
+            planner = DefaultSavePlanner(flatten_state_dict=False)
+            planner.set_up_planner(saved, is_coordinator=True)
+            for item in planner.create_local_plan().items:
+                piece = planner.resolve_data(item)
+                if isinstance(piece, Tensor) and piece.numel():
+                    pieces.append((item.index.fqn, tuple(item.index.offset or ()), piece))
+        return Share(frame=frame, divided=divided, pieces=tuple(pieces))
 
     def write(self, step: int, files: Mapping[str, Any], share: Share, note: Mapping[str, Any]) -> None:
         """Write a checkpoint, if rank 0 has `files` for it, which are those that it writes beside its share.

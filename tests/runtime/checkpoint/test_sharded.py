@@ -160,7 +160,7 @@ def test_what_a_checkpoint_does_not_take_is_named(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["identity"]
 
 
-def test_two_tensors_of_one_name_are_refused():
+def test_two_tensors_of_one_name_are_refused(tmp_path):
     class Twice:
         def state_dict(self):
             return {1: torch.ones(1), "1": torch.zeros(1)}
@@ -168,8 +168,9 @@ def test_two_tensors_of_one_name_are_refused():
         def load_state_dict(self, state_dict):
             """Take nothing."""
 
+    store = Store(tmp_path, identity="1", keep=1, owner=None, say=print)
     with pytest.raises(RankError, match="two tensors of the state are called odd.1; rename one"):
-        sharded.collect_share({"odd": Twice()}, main=True)
+        CollectiveSave({"odd": Twice()}, store, make_rank(), None).collect_share()
 
 
 def test_the_frames_of_optimizers_that_share_out_their_parameters_are_united():
