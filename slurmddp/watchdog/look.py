@@ -42,8 +42,6 @@ _TICKS_S: Final = os.sysconf("SC_CLK_TCK")
 _THREAD: Final = re.compile(r"^(?:Current thread|Thread) 0x0*([0-9a-f]+)\b.* \(most recent call first\):$")
 _FRAME: Final = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$')
 _ESCAPED: Final = re.compile(r"\\x([0-9a-f]{2})|\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
-_CLOSE_ON_EXEC: Final = 1
-"""MFD_CLOEXEC of memfd_create(2)."""
 
 
 def register(**identity: Any) -> None:
@@ -65,7 +63,7 @@ def _open_in_memory() -> int:
         return os.memfd_create(NAME)
     import ctypes  # noqa: PLC0415 - few Pythons need it
 
-    return int(ctypes.CDLL(None).memfd_create(NAME.encode(), _CLOSE_ON_EXEC))
+    return int(ctypes.CDLL(None).memfd_create(NAME.encode(), 1))  # MFD_CLOEXEC
 
 
 class Found:

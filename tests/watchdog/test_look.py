@@ -129,13 +129,6 @@ def test_a_rank_that_ends_meanwhile_is_said_to_have_ended():
         assert found.describe()["state"] == "X"
 
 
-def test_kill_ends_the_ranks_after_the_look():
-    with rank("wait()") as process:
-        (found,) = looked("--kill")
-        assert found["stack"]
-        assert process.wait(30) == -signal.SIGKILL
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="to act as another user takes root")
 def test_the_ranks_of_another_user_are_left_alone():
     with rank("wait()") as process:

@@ -16,25 +16,10 @@ RETRYABLE_ERRNOS = frozenset(
 RETRYABLE_TYPES = ("DistNetworkError", "DistStoreError")
 """Of torch.distributed, by name: a program without torch does not import it."""
 RETRYABLE_TEXTS = (
-    "connection closed by peer",
-    "connection reset by peer",
-    "connection refused",
-    "broken pipe",
-    "no route to host",
-    "timed out",
-    "timeout",
-    "recvvalue failed",
-    "address already in use",
-    "stale file handle",
-    "remote process exited",
-    "nccl communicator was aborted",
-    "uncorrectable ecc",
-    "uncorrectable nvlink",
-    "xid",
-    "is killed by signal",
-    "exited unexpectedly",
-    "unexpected pos",
-    "failed writing file",
+    *("connection closed by peer", "connection reset by peer", "connection refused", "broken pipe", "no route to host"),
+    *("timed out", "timeout", "recvvalue failed", "address already in use", "stale file handle"),
+    *("remote process exited", "nccl communicator was aborted", "uncorrectable ecc", "uncorrectable nvlink", "xid"),
+    *("is killed by signal", "exited unexpectedly", "unexpected pos", "failed writing file"),
 )
 """Parts of torch's RuntimeErrors after the loss of a peer, a device or a loader (gloo, NCCL, CUDA, DataLoader), and of
 `torch.save` on a full disk."""
