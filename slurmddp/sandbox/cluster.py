@@ -141,7 +141,7 @@ class Sandbox:
             time.sleep(_POLL_S if waiting else 0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Part:
     """A daemon or a node."""
 
@@ -224,20 +224,19 @@ def report(name: str = "default") -> Report:
     sandbox = find(name)
     if sandbox is None:
         return Report(name=name, up=False, folder=str(Files.of_sandbox(name).folder), others=others)
-    running, log = sandbox.daemons(), sandbox.files.log
+    running = sandbox.daemons()
     records = sandbox.node_records() if running["daemons"]["slurmctld"] else {}
-
-    def state_of(node: str) -> str:
-        state = records[node]["State"] if node in records else "UNKNOWN"
-        return (state if running["nodes"][node] else "off") + " (cut)" * running["disconnected"][node]
-
+    states = {node: record["State"] for node, record in records.items()}
+    seen = {node: states.get(node, "UNKNOWN") if is_on else "off" for node, is_on in running["nodes"].items()}
+    cut = {node: " (cut)" if is_cut else "" for node, is_cut in running["disconnected"].items()}
+    log = sandbox.files.log
     return Report(
         name=name,
         up=True,
         folder=str(sandbox.files.folder),
-        nodes=tuple(Part(node, state_of(node), str(log(node))) for node in running["nodes"]),
+        nodes=tuple(Part(name=node, state=state + cut[node], log=str(log(node))) for node, state in seen.items()),
         daemons=tuple(
-            Part(daemon, "running" if runs else "ended", str(log(daemon)))
+            Part(name=daemon, state="running" if runs else "ended", log=str(log(daemon)))
             for daemon, runs in running["daemons"].items()
         ),
         others=others,
