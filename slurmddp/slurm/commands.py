@@ -13,7 +13,10 @@ MANY: Final = 500
 """With more jobs than this, all jobs of the user are listed: squeue compares each job with each id, and Linux limits
 an argument to 128 KiB."""
 
-_LAYOUT: Final = f"{MARK}id=%i|state=%T|submit=%V|start=%S|end=%e|elapsed=%M|limit=%l|nodes=%N|partition=%P|user=%u|reason=%r|name=%j"
+_LAYOUT: Final = (
+    MARK + "id=%i|state=%T|submit=%V|start=%S|end=%e|elapsed=%M|limit=%l|nodes=%N|partition=%P|user=%u|reason=%r|"
+    "name=%j"
+)
 _COLUMNS: Final = "JobID,State,Submit,Start,End,ElapsedRaw,TimelimitRaw,ExitCode,Partition,NodeList,User,Reason,JobName"
 _STEPS_COLUMNS: Final = "JobID,State,Submit,ExitCode,NodeList,Reason,MaxRSS,JobName"
 
