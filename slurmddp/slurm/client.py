@@ -72,19 +72,14 @@ def ask(
     read SLURM_CONF, LostAnswerError when it takes longer than `timeout_s`.
     """
     _check_configuration(environ)
-    return _run(command, submission_environment(environ), stdin, timeout_s, slow_s=SLOW_S)
+    with started(command, submission_environment(environ)) as process:
+        return _wait(process, command[0], stdin, timeout_s, slow_s=SLOW_S)
 
 
 def run_step(command: Sequence[str], environ: Mapping[str, str], *, timeout_s: float) -> Answer:
     """Run a program of a job to its end, as srun, with the job's variables, which `ask` removes. Raises as `ask`."""
-    return _run(command, environ, b"", timeout_s, slow_s=timeout_s)
-
-
-def _run(
-    command: Sequence[str], environ: Mapping[str, str], stdin: bytes, timeout_s: float, *, slow_s: float
-) -> Answer:
     with started(command, environ) as process:
-        return _wait(process, command[0], stdin, timeout_s, slow_s=slow_s)
+        return _wait(process, command[0], b"", timeout_s, slow_s=timeout_s)
 
 
 def find_program(program: str, environ: Mapping[str, str]) -> None:

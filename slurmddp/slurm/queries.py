@@ -7,6 +7,7 @@ the answer was lost and there is time left.
 from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Final
@@ -14,6 +15,7 @@ from typing import Final
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.slurm import client, commands
 from slurmddp.slurm.client import TIMEOUT_S, Answer, LostAnswerError, check_reached, was_lost
+from slurmddp.slurm.environment import user
 from slurmddp.slurm.job_info import JobId, JobInfo, Listing
 from slurmddp.slurm.parsing import parse_accounting, parse_nodes_down, parse_queue, parse_show
 from slurmddp.slurm.states import UNKNOWN
@@ -136,16 +138,16 @@ def _has_answered(answer: Answer) -> bool:
 
 
 def find_job(
-    *, name: str, user: str, script: bytes, since: datetime, known: Sequence[str], environ: Environ, ended: bool = True
+    *, name: str, script: bytes, since: datetime, known: Sequence[str], environ: Environ, ended: bool = True
 ) -> JobId | None:
-    """Find a job whose answer from sbatch was lost, by user, name, time and script; skip the jobs in `known`.
+    """Find a job whose answer from sbatch was lost, by this user, name, time and script; skip the jobs in `known`.
 
     Without `ended`, only a job that is queued or running is found.
 
     `since` is the start of sbatch by the clock of this machine, which may differ by five minutes from the controller's.
     """
     states = ["--states=all"] if ended else []
-    answer = client.ask(commands.list_queue(*states, f"--user={user}", f"--name={name}"), environ)
+    answer = client.ask(commands.list_queue(*states, f"--user={user()}", f"--name={name}"), environ)
     if answer.status != 0:
         raise LostAnswerError(answer.reason)
     digest = _sha256(script)
@@ -157,20 +159,12 @@ def find_job(
     return None
 
 
-def batch_script(job_id: str, environ: Environ, *, timeout_s: float = TIMEOUT_S) -> bytes:
-    """Return the controller's copy of a job's script. Raises ClusterError when it has none."""
-    answer = client.ask([*commands.WRITE_SCRIPT, job_id, "-"], environ, timeout_s=timeout_s)
-    if answer.status != 0:
-        raise ClusterError(f"scontrol write batch_script {job_id}: {answer.reason}")
-    return answer.stdout.encode("utf-8", "surrogateescape")
-
-
 def script_digest(job_id: str, environ: Environ, *, timeout_s: float = TIMEOUT_S) -> str | None:
     """Return the sha256 of the controller's copy of a job's script; None without one."""
-    try:
-        return _sha256(batch_script(job_id, environ, timeout_s=timeout_s))
-    except ClusterError:
-        return None
+    with suppress(ClusterError):
+        answer = client.ask([*commands.WRITE_SCRIPT, job_id, "-"], environ, timeout_s=timeout_s)
+        return _sha256(answer.stdout.encode("utf-8", "surrogateescape")) if answer.status == 0 else None
+    return None
 
 
 def _sha256(content: bytes) -> str:

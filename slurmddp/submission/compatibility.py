@@ -5,7 +5,7 @@ For a job without a name, also which run takes it. Writes nothing.
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
@@ -112,14 +112,24 @@ def check_idle(request: Request, run: RunDir, environ: Mapping[str, str]) -> lis
 def active_jobs(run: RunDir, environ: Mapping[str, str]) -> list[JobInfo]:
     """Return the run's jobs that are queued or running.
 
-    Slurm may give a job number again: only a job with the run's own script counts. A copy of a run's folder has none
-    of the original's jobs. Raises ClusterError when the controller does not answer.
+    A copy of a run's folder has none of the original's jobs. Raises as `find_active`.
     """
-    records = {record["job"]: record for record in submissions(run)[-_RECENT_JOBS:]}
-    known = queries.jobs(list(records), environ) if records else []
-    waiting = [job for job in known if not job.has_ended and job.job_id in records]
-    own = [job for job in waiting if not read_origin(run, records[job.job_id]).elsewhere]
-    return [job for job in own if queries.script_digest(job.job_id, environ) == records[job.job_id].get("sha256")]
+    recent = (record for record in submissions(run)[-_RECENT_JOBS:] if not read_origin(run, record).elsewhere)
+    return [job for job in find_active(recent, environ) if not job.ref.suffix]
+
+
+def find_active(records: Iterable[Mapping[str, Any]], environ: Mapping[str, str]) -> list[JobInfo]:
+    """Return the queued and running jobs of these records, of an array its tasks.
+
+    Slurm may give a job number again: only a job with the script on record counts. Raises ClusterError when the
+    controller does not answer.
+    """
+    digests = {record["job"]: record.get("sha256") for record in records}
+    known = queries.jobs(list(digests), environ) if digests else []
+    active = [job for job in known if not job.has_ended and job.number in digests]
+    numbers = {job.number for job in active}
+    own = {number for number in numbers if queries.script_digest(number, environ) == digests[number]}
+    return [job for job in active if job.number in own]
 
 
 def choose_run(request: Request, environ: Mapping[str, str], notice: Notice, *, ask: Ask | None = None) -> Request:

@@ -21,7 +21,7 @@ from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import folder_identity, submissions
 from slurmddp.script import git
 from slurmddp.script.build import Script
-from slurmddp.slurm import environment, queries, sbatch_command
+from slurmddp.slurm import queries, sbatch_command
 from slurmddp.slurm.client import LostAnswerError
 from slurmddp.slurm.job_info import JobId
 from slurmddp.version import __version__
@@ -162,11 +162,10 @@ def _find_accepted_job(
 
     Raises LostAnswerError when the controller does not say: it may yet take the job, and a second one with it.
     """
-    user = environment.user()
     for pause_s in FIND_PAUSES_S:
         time.sleep(pause_s)
         try:
-            found = queries.find_job(name=name, user=user, script=script, since=since, known=known, environ=environ)
+            found = queries.find_job(name=name, script=script, since=since, known=known, environ=environ)
             silent = None
         except LostAnswerError as error:
             found, silent = None, error
@@ -228,9 +227,13 @@ class Handover:
 
     def _find_left(self, killed: float, known: Sequence[str]) -> JobId | None:
         """Return the job in the queue that a submission has left which was killed before it could record the job."""
-        since, user, name = datetime.fromtimestamp(killed, UTC), environment.user(), self.name
         found = queries.find_job(
-            name=name, user=user, script=self.script.text, since=since, known=known, environ=self.environ, ended=False
+            name=self.name,
+            script=self.script.text,
+            since=datetime.fromtimestamp(killed, UTC),
+            known=known,
+            environ=self.environ,
+            ended=False,
         )
         if found:
             self.notice(f"job {found.number} is in the queue already, from a submission that was killed")

@@ -28,7 +28,7 @@ from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import hold_submission
 from slurmddp.runs.registry import hint_elsewhere
 from slurmddp.runs.submissions import settings_of, submissions, submitted_at
-from slurmddp.slurm import queries
+from slurmddp.submission.compatibility import find_active
 from slurmddp.submission.submit import made_folder, submit
 from slurmddp.submission.submit_once import Notice, Submitted
 from slurmddp.text import clean_line, count, quote_value
@@ -80,19 +80,11 @@ def describe_growth(run: RunDir, request: Request) -> str:
 
 
 def active_tasks(run: RunDir, environ: Mapping[str, str]) -> Iterator[tuple[dict[str, Any], int]]:
-    """Yield this sweep's queued and running tasks: the record of the array, and the index.
-
-    Slurm may give a number again: only an array with this sweep's own script counts. Raises ClusterError when the
-    controller does not answer.
-    """
+    """Yield this sweep's queued and running tasks: the record of the array, and the index. Raises as `find_active`."""
     settings = {record["job"]: record for record in submissions(run) if settings_of(record)}
-    known = queries.jobs(list(settings), environ) if settings else []
-    tasks = [job.ref for job in known if not job.has_ended]
-    arrays = {task.array_id for task in tasks if task.is_task}
-    ours = {array for array in arrays if queries.script_digest(array, environ) == settings[array].get("sha256")}
-    for task in tasks:
-        if task.array_id in ours and task.task_index is not None:
-            yield settings[task.array_id], task.task_index
+    for job in find_active(settings.values(), environ):
+        if job.ref.task_index is not None:
+            yield settings[job.number], job.ref.task_index
 
 
 def sweep(
