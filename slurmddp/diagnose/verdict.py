@@ -177,7 +177,9 @@ def _judge_exits(evidence: Evidence) -> Diagnosis | None:
     if (
         rule is None
         or (end.status is not None and (observed or evidence.failed_count or has_symptoms))  # an observation says why
-        or (end.signal == "SIGKILL" and _observations_of(evidence, {"mpi-failed"}))  # MPI has the other ranks ended
+        or (
+            end.signal == "SIGKILL" and _observations_of(evidence, {"mpi-failed", "illegal-address"})
+        )  # MPI ends the others
         or (end.signal == "SIGTERM" and any(0 < at < make_evidence(end.line).number for at in announced))
         or (end.signal == "SIGABRT" and has_symptoms)  # torch's watchdog aborted the rank after it had waited
     ):
