@@ -226,6 +226,11 @@ def test_no_more_ranks_came_than_there_are(tell):
 
 
 # 6: kinds that are mixed up
+ILLEGAL = (
+    "CUDA Error:\n    Error code: 700\n    Error text: an illegal memory access was encountered\n\n"
+    "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   RANK 1 PID 71 RUNNING AT n1\n"
+    "=   KILLED BY SIGNAL: 9 (Killed)\n"
+)
 SET_UP = "CommandNotFoundError: Your shell has not been properly configured to use 'conda activate'.\n"
 """After it, a batch script goes on."""
 FULL = (
@@ -248,9 +253,7 @@ FULL = (
         (TRACE + FULL.replace("70.12", "0.42"), "gpu-memory", "the GPU is full"),
         (STEPS + GOOD_END + BEGIN + STEPS + RAISED + EXITED, "exception", "batch is empty"),
         (SET_UP, "shell-setup", "conda activate"),
-        (f"{STEPS}CUDA Error:\n    Error code: 700\n    Error text: an illegal memory access was encountered\n\n"
-         "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   RANK 1 PID 71 RUNNING AT n1\n"
-         "=   KILLED BY SIGNAL: 9 (Killed)\n", "illegal-address", "illegal memory access"),
+        (STEPS + ILLEGAL, "illegal-address", "accessed memory"),
         (f"{SET_UP}{RAISED}", "exception", "batch is empty"),
         (f"{SET_UP}  File \"train.py\", line 72\n    with open(, 'w') as f:\nSyntaxError: invalid syntax\n",
          "exception", "SyntaxError"),
