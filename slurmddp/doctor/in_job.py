@@ -7,8 +7,9 @@ import json
 import os
 import platform
 import re
-import secrets
 import shutil
+import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,11 +27,9 @@ from slurmddp.monitoring import follow
 from slurmddp.runs.facts import read_job
 from slurmddp.runs.findings import Finding
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.lookup import Target
-from slurmddp.slurm import client
+from slurmddp.slurm import client, commands, queries
 from slurmddp.submission import allocation
 from slurmddp.submission import submit as submitting
-from slurmddp.submission.cancel import cancel, unfinished_jobs
 from slurmddp.submission.submit_once import Notice
 from slurmddp.text import count
 
@@ -39,6 +38,8 @@ NAME: Final = "doctor"
 LIMIT_S: Final = 600
 """The time limit of the job: short, so that Slurm can start it in gaps between other jobs."""
 _STEP_LIMIT_S: Final = 600.0
+_CANCEL_LIMIT_S: Final = 10.0
+_POLL_S: Final = 0.5
 _ERRORS: Final = re.compile(r"^(?:srun|slurmstepd): error: .*$", re.MULTILINE)
 _SHOWN_ERRORS: Final = 2
 _LOST_NODE: Final = re.compile(
@@ -69,9 +70,14 @@ def check_by_job(resolved: Resolved, environ: Mapping[str, str], notice: Notice)
             notice(f"job {numbers[0]} checks {count(spec.nodes, 'node')}")
             follow.wait_for_job(done.run, numbers[0], environ, notice=notice)
         except BaseException:
+            deadline = time.monotonic() + _CANCEL_LIMIT_S
             with suppress(ClusterError):  # and it writes nothing more once it has ended
                 for number in numbers:
-                    cancel(unfinished_jobs([Target(None, (number,))], environ), environ, notice)
+                    client.order(commands.cancel(number), environ)
+                is_there = bool(numbers)
+                while is_there and time.monotonic() < deadline:
+                    is_there = any(not job.has_ended for job in queries.jobs(numbers, environ))
+                    time.sleep(_POLL_S)
             raise
         return list(read_findings(done.run, numbers[0]))
 
@@ -90,6 +96,7 @@ def check_by_step(resolved: Resolved, environ: Mapping[str, str], notice: Notice
     with _temporary_folder(resolved.spec.runs_dir, notice) as folder:
         spec = build_check_spec(resolved.spec, folder)
         run, job = RunDir.named(spec.runs_dir, spec.job_name), environ["SLURM_JOB_ID"]
+        run.create()
         run.job_script.write_bytes(allocation.step_script(spec))
         notice(f"a step of job {job} checks its nodes; set-up lines run on this node, {platform.node()}")
         step = allocation.step_environment(spec, environ, folder.name)
@@ -151,20 +158,23 @@ def _temporary_folder(runs_dir: str, notice: Notice) -> Iterator[Path]:
 
     If the check failed and left logs, the folder stays.
     """
-    parent = os.path.abspath(runs_dir)  # noqa: PTH100 - resolve() would follow links that the nodes may not have
-    folder = Path(parent, f".doctor-{secrets.token_hex(4)}")
-    run, interrupted = RunDir(folder / NAME), False
-    made = run.create()
+    parent = Path(os.path.abspath(runs_dir))  # noqa: PTH100 - resolve() would follow links that the nodes may not have
+    missing = [folder for folder in (parent, *parent.parents) if not folder.exists()]
+    parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=".doctor-", dir=parent))
+    interrupted = False
     try:
         yield folder
     except KeyboardInterrupt:
         interrupted = True
         raise
     finally:
-        ended_well = run.findings.exists() and json.loads(run.findings.read_bytes())["complete"]
-        if any(run.logs.glob("*")) and not ended_well and not interrupted:
+        complete = folder / NAME / "findings.json"
+        ended_well = complete.exists() and json.loads(complete.read_bytes())["complete"]
+        if any((folder / NAME).glob("logs/*")) and not ended_well and not interrupted:
             notice(f"the logs of the check are in {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
-            if made:
-                run.remove_unused(made)
+            with suppress(OSError):
+                for made in missing:
+                    made.rmdir()
