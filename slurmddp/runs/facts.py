@@ -1,7 +1,7 @@
 """What happened in a run, as values: Run > Job > Attempt > ExitRecord, each with its outcome.
 
 One pass over the run's folder; what Slurm says of the jobs is handed in. Every view reads these values. Records that
-were cut off or are wrong are left out, which `History.damage` says. At the end, how a run is resumed: the command to
+were cut off or are wrong are left out, which `damage` says. At the end, how a run is resumed: the command to
 type, and what its next job finds. Slurm is not asked; standard library only.
 """
 
@@ -23,6 +23,7 @@ from slurmddp.runs.ownership import attempt_order, is_running_here
 from slurmddp.runs.submissions import settings_of, submissions
 from slurmddp.slurm.job_info import LOCAL, JobInfo, JobRef, is_job_id
 from slurmddp.slurm.states import meaning_of, outcome_of
+from slurmddp.text import quote_value
 
 BY_SLURM: Final = "not by the job itself: by `scontrol requeue`, a preemption without grace time, or a lost node"
 """Why a job came back of which no event says so."""
@@ -100,6 +101,8 @@ class Run:
     folder: RunDir
     jobs: tuple[Job, ...] = ()
     """In the order of their first event; those without events follow in the order of their submission."""
+    damage: tuple[str, ...] = ()
+    """Records that were left out, as in `events.jsonl: line 812 is cut off`."""
 
 
 def read_run(
@@ -123,7 +126,8 @@ def read_run(
         for job_id in ids
         if job_id not in foreign
     )
-    return Run(folder=folder, jobs=jobs)
+    damage = tuple(f"{folder.events.name}: {quote_value(job_id)} is the id of no job" for job_id in foreign)
+    return Run(folder=folder, jobs=jobs, damage=events.damage + damage)
 
 
 def read_job(

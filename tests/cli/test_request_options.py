@@ -54,7 +54,7 @@ def test_all_unfinished_arrays_of_a_sweep_are_waited_for(monkeypatch):
     monkeypatch.setattr(
         queries, "jobs", lambda *_: [JobInfo(job_id=job, state=state, source="squeue") for job, state in states.items()]
     )
-    monkeypatch.setattr(queries, "batch_script", lambda job, *_, **__: b"theirs" if job == "13" else b"ours")
+    monkeypatch.setattr(queries, "script_digest", lambda job, *_, **__: "another" if job == "13" else script)
     assert dependency_of(None, ("many",), ()) == "afterany:12,afterany:14"
     assert dependency_of(None, (), ("14",)) == "afterok:14"
 

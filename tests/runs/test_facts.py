@@ -204,7 +204,7 @@ def test_a_record_that_cannot_be_read_is_a_fact(run):
         b"\n".join([whole, b'{"time": 1, "eve', b'{"time": 2, "ev' + whole, b"7", b'{"time": "x"}', whole])
     )
     found = facts.read_run(run)
-    assert history.read_outline(run).damage == (
+    assert found.damage == (
         "events.jsonl: line 2 is cut off",
         "events.jsonl: line 3 begins with a record that is cut off",
         "events.jsonl: line 4 is no record",
