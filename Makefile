@@ -73,7 +73,7 @@ check: $(VENV)/installed
 	@$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/mypy --python-version 3.10 --follow-imports silent slurmddp/{attach,batch,runtime,worker,runs,slurm} # the oldest that mypy knows
+	$(BIN)/mypy --python-version 3.10 --follow-imports silent slurmddp/{attach,batch,runtime,watchdog,worker,runs,slurm} # the oldest that mypy knows
 
 .venv-bench/installed: benchmarks/requirements.txt
 	$(PYTHON) -m venv .venv-bench

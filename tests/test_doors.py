@@ -18,6 +18,7 @@ LAYERS = (
     {"submission", "report"},
     {"script", "monitoring", "worker"},
     {"diagnose", "batch", "runtime"},
+    {"watchdog"},
     {"cluster", "runs"},
     {"config"},
     {"sandbox"},
@@ -58,7 +59,12 @@ SMALL = {
     *("errors", "exit_codes", "outcome", "supervisor_options", "variables", "version", "text", "trust", "background"),
     "old_python",
 }
-IN_A_JOB = {"batch": {"attach", "runs", "slurm"}, "runs": {"slurm"}, "runtime": {"runs", "slurm"}}
+IN_A_JOB = {
+    "batch": {"attach", "runs", "slurm", "watchdog"},
+    "runs": {"slurm"},
+    "runtime": {"runs", "slurm", "watchdog"},
+    "watchdog": {"runs", "slurm"},
+}
 """The rooms whose modules run in a job, and those that each may use: they need neither msgspec nor a configuration."""
 
 
