@@ -47,6 +47,8 @@ class Options(NamedTuple):
     """A shell function of the user's own script starts the ranks, and the shell waits for the supervisor's orders."""
     repeated_launch: bool = False
     """Such a function runs several trainings, as in a loop: the end of one is not the end of another."""
+    hang_timeout: str = ""
+    """End the ranks and start them again when they hang for so many seconds, or `auto`; empty: warn only."""
     finish: bool = False
     """Call the script's function `finish` after each attempt."""
 

@@ -21,6 +21,7 @@ from slurmddp.batch import policy
 from slurmddp.batch.attempt import Job, choose_ports, is_port_free
 from slurmddp.batch.controller import Controller
 from slurmddp.batch.policy import Action, End, Fence, Requeue, Requeued, Restart, Result, Start
+from slurmddp.batch.watch import Watch
 from slurmddp.errors import ClusterError
 from slurmddp.exit_codes import DONE, FAILED, FENCED, RETRYABLE, STOPPED
 from slurmddp.runs import events
@@ -181,9 +182,12 @@ class Supervisor:
             )
         )
         self.say(f"{self._name}, on {self.job.host_list}, output of the ranks in {folder}")
-        environment = self._build_environment(folder)
+        watch = Watch(self.options, self.job, self.slurm, say=self.say, record=self._record)
+        environment = {**self._build_environment(folder), **watch.variables}
+        watch.start(folder, environment)
         status = self.launch(environment)
         result = attempts.read_result(self.job, self.attempt, status, own_launch=self.options.own_launch)
+        result = watch.stop(folder, result)
         self.say(f"{self._name}, ended with status {result.status}: {result.reason}")
         self._record(events.AttemptEnd(status=result.status, reason=result.reason))
         if self.finish and result.status != FENCED:

@@ -98,6 +98,12 @@ def run_on_each_node(nodes: int, *words: str) -> list[str]:
     return ["srun", f"--ntasks={nodes}", "--ntasks-per-node=1", "--mpi=none", "--export=ALL", *words]
 
 
+def run_beside(number: int, node: str, *words: str) -> list[str]:
+    """Return the command that runs a program once on a node of a running job, beside what runs there."""
+    where = ["--overlap", f"--jobid={number}", f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--gres=none"]
+    return ["srun", *where, "--mem=0", "--mpi=none", "--input=none", "--quiet", *words]
+
+
 def broadcast(file: Path, target: Path) -> list[str]:
     """Return the command that copies a file to the disk of each node of the job."""
     return ["sbcast", "--force", str(file), str(target)]

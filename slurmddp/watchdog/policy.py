@@ -30,6 +30,7 @@ BUSY: Final = 0.05
 """The share of a CPU from which on a process works."""
 MOVING: Final = 16384.0
 """Bytes a second read or written from which on a process works."""
+_UNITS_S: Final = {"m": 60.0, "h": 3600.0}
 
 
 class Beat(NamedTuple):
@@ -108,10 +109,10 @@ class Timeout(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Timeout:
-        """Return the time-out of `--hang-timeout`: `auto`, seconds, or empty for a warning alone."""
+        """Return the time-out of `--hang-timeout`: `auto`, `90`, `10m`, or empty for a warning alone."""
         if text in ("", "auto"):
             return cls(AUTO_S, acts=True) if text else cls()
-        return cls(float(text), is_fixed=True, acts=True)
+        return cls(float(text.rstrip("smh")) * _UNITS_S.get(text[-1], 1.0), is_fixed=True, acts=True)
 
     def seconds(self, tracks: Collection[Track]) -> float:
         """Return the seconds for a training."""
@@ -186,9 +187,9 @@ def judge(tracks: Collection[Track], timeout_s: float, now: float) -> Hang | Unc
     live = [track for track in tracks if not (track.beat.has_ended or track.is_silent(now))]
     if not live or len(tracks) < max(track.beat.world_size for track in live):
         return None
-    spin_s = SPIN_FACTOR * timeout_s
-    worked = [track.spins_at for track in live if track.beat.few_s < spin_s]
-    since = max([*(track.active_at for track in tracks), *worked])
+    spin_s, worked_at = SPIN_FACTOR * timeout_s, max(track.active_at for track in tracks)
+    busy_at = [track.spins_at for track in live if min(now - worked_at, track.beat.few_s) < spin_s]
+    since = max([worked_at, *busy_at])
     if now - since < timeout_s:
         return None
     waiting = [track for track in live if track.beat.wait]

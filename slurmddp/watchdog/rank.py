@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from slurmddp.watchdog.beats import seal
 from slurmddp.watchdog.policy import Beat
+from slurmddp.watchdog.usage import Usage
 
 SAMPLE_S: Final = 1.0
 EVERY_S: Final = 2.0
@@ -33,22 +34,27 @@ _OURS: Final = str(Path(__file__).absolute().parents[1])
 _COLLECTIVES: Final = tuple(
     f"torch/distributed/{name}.py" for name in ("distributed_c10d", "rendezvous", "_functional_collectives")
 )
-_TICKS_S: Final = os.sysconf("SC_CLK_TCK")
 
 
 class Counts:
     """The steps and batches of this process."""
 
     def __init__(self) -> None:
-        self.steps = self.batches = 0
+        self._by_optimizers = self._by_loop = self.batches = 0
         self.longest_s = 0.0
         """The longest time between two of them, from the first step on: before, programs compile."""
         self._at = 0.0
 
-    def step(self) -> None:
-        """Count a step of an optimizer or of a loop."""
+    @property
+    def steps(self) -> int:
+        """The steps of optimizers, or of slurmddp's loop."""
+        return max(self._by_optimizers, self._by_loop)
+
+    def step(self, *, is_loop: bool = False) -> None:
+        """Count a step of an optimizer, or of slurmddp's loop."""
         self._note()
-        self.steps += 1
+        self._by_loop += is_loop
+        self._by_optimizers += not is_loop
 
     def batch(self) -> None:
         """Count a batch from a DataLoader."""
@@ -157,42 +163,6 @@ def _find_called(code: CodeType, place: int) -> str:
         if instruction.opname in ("LOAD_METHOD", "LOAD_ATTR"):
             name = str(instruction.argval)
     return name
-
-
-class Usage:
-    """What this process and those that it has started use, less what it takes to find out."""
-
-    def __init__(self) -> None:
-        self._read_bytes = 0
-
-    def measure(self) -> tuple[float, float, int]:
-        """Return the CPU seconds of the process without this thread, those of its descendants, and bytes moved."""
-        times = os.times()
-        cpu_s, moved = times.children_user + times.children_system, self._moved("self")
-        for pid in self._descendants("self"):
-            with suppress(OSError, IndexError, ValueError):
-                fields = self._read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-                cpu_s += sum(map(int, fields[11:15])) / _TICKS_S
-            moved += self._moved(pid)
-        return time.process_time() - time.thread_time(), cpu_s, moved - self._read_bytes
-
-    def _descendants(self, pid: str) -> Iterator[str]:
-        with suppress(OSError):
-            for task in Path(f"/proc/{pid}/task").iterdir():
-                for child in self._read(f"{task}/children").decode().split():
-                    yield child
-                    yield from self._descendants(child)
-
-    def _moved(self, pid: str) -> int:
-        with suppress(OSError, IndexError, ValueError):
-            values = [int(line.split()[1]) for line in self._read(f"/proc/{pid}/io").splitlines()[:6]]
-            return values[0] + values[1] + values[4] + values[5]
-        return 0
-
-    def _read(self, path: str) -> bytes:
-        found = Path(path).read_bytes()
-        self._read_bytes += len(found)
-        return found
 
 
 class Heart:

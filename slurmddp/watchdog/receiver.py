@@ -58,10 +58,10 @@ class Receiver:
         timeout: Timeout,
         progress: Path,
         look: Look,
-        report: Callable[[str, Hang, float], None],
+        report: Callable[[str, Hang, Sequence[Track], float], None],
         say: Callable[[str], None],
     ) -> None:
-        """Take a socket, and where to write `progress`; `report` gets a hang with its step and how long it lasts."""
+        """Take a socket and the file `progress`; `report` gets a hang with its step, its ranks and its seconds."""
         self._socket, self._secret, self._timeout, self._progress = opened, secret, timeout, progress
         self._look, self._report, self._say = look, report, say
         self._tracks: dict[tuple[str, int], Track] = {}
@@ -79,6 +79,8 @@ class Receiver:
     def stop(self) -> None:
         """End the thread, and write what was known last."""
         self._is_over.set()
+        with suppress(OSError):  # wakes the thread
+            self._socket.sendto(b"", ("localhost", self._socket.getsockname()[1]))
         self._thread.join()
         self._socket.close()
         self._write()
@@ -127,7 +129,8 @@ class Receiver:
             before = self._reported.get(step)
             if before is None or before.is_certain < hang.is_certain:
                 self._reported[step] = hang
-                self._report(step, hang, now - hang.since)
+                ranks = [track for key, track in self._tracks.items() if key[0] == step]
+                self._report(step, hang, ranks, now - hang.since)
 
     def _say_unheard(self, now: float) -> None:
         if not self._is_said and now - self._began > NO_BEAT_S and any(self._progress.parent.glob("*.begin")):

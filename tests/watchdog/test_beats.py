@@ -14,8 +14,9 @@ from polling import until
 
 from slurmddp.watchdog.beats import open_beat, seal
 from slurmddp.watchdog.policy import Beat, Timeout
-from slurmddp.watchdog.rank import COUNTS, Sampler, Usage
+from slurmddp.watchdog.rank import COUNTS, Sampler
 from slurmddp.watchdog.receiver import Receiver, open_socket
+from slurmddp.watchdog.usage import Usage
 
 BEAT = Beat(3, 4, "0", "n2", 17, 1e9, 2.5, 2.0, place="load() at data.py:40")
 SECRET = "00ff"  # noqa: S105 - of the tests
@@ -140,7 +141,7 @@ class Heard:
             secret=SECRET,
             progress=folder / "progress.json",
             look=self.look,
-            report=lambda step, hang, stalled_s: self.hangs.append((step, hang, stalled_s)),
+            report=lambda step, hang, _, stalled_s: self.hangs.append((step, hang, stalled_s)),
             say=self.lines.append,
             **options,
         )

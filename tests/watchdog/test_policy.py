@@ -227,6 +227,9 @@ def test_trainings_of_one_script_are_judged_apart():
         ("auto", 5, 1.0, 45.0),
         ("auto", 5, 10.0, 80.0),
         ("7", 0, 100.0, 7.0),
+        ("10s", 0, 100.0, 10.0),
+        ("10m", 0, 100.0, 600.0),
+        ("2h", 0, 100.0, 7200.0),
     ],
 )
 def test_the_time_out(text, steps, longest_s, seconds):

@@ -78,7 +78,7 @@ class LoopStop:
         """
         if not self._is_on or step == self.step:
             return NOTHING
-        COUNTS.step()
+        COUNTS.step(is_loop=True)
         now = time.monotonic()
         self._progress.longest_s = max(self._progress.longest_s, now - self._progress.finished_at)
         self._progress.finished_at = now
