@@ -6,6 +6,7 @@ with the process; processes that the rank forks have none.
 
 from __future__ import annotations
 import dis
+import json
 import os
 import socket
 import sys
@@ -132,12 +133,16 @@ class Sampler:
         for one in _walk(frame, most=4):  # decorators of torch are around it
             if one.f_code.co_filename.endswith(_COLLECTIVES):
                 return one.f_code.co_name.strip("_")
-        code = frame.f_code
-        if code.co_name == "_engine_run_backward":
-            return "backward" if is_same and sys.modules["torch.distributed"].is_initialized() else ""
-        if is_same and self._called is None:
-            self._called = _find_called(code, frame.f_lasti)
-        return "wait" if is_same and self._called == "wait" else ""
+        if not is_same:
+            return ""
+        if _uses_cuda() and _is_pending_on_gpu():
+            return "a collective on the GPU"
+        if frame.f_code.co_name == "_engine_run_backward":
+            is_distributed = sys.modules["torch.distributed"].is_initialized()
+            return "backward" if is_distributed and not _uses_cuda() else ""
+        if self._called is None:
+            self._called = _find_called(frame.f_code, frame.f_lasti)
+        return "wait" if self._called == "wait" else ""
 
 
 def _walk(frame: FrameType | None, most: int = _FRAMES) -> Iterator[FrameType]:
@@ -152,6 +157,18 @@ def _is_of_program(path: str) -> bool:
     packages = ("site-packages", "dist-packages")
     in_library = path.startswith((_LIBRARY, "<frozen")) and not any(name in path for name in packages)
     return not (in_library or path.startswith(_OURS) or "-packages/torch/" in path)
+
+
+def _is_pending_on_gpu() -> bool:
+    """Return whether NCCL has not finished a collective of this process, by torch's flight recorder.
+
+    A program does not wait where it calls the collective, but where it next needs something of the GPU.
+    """
+    take = getattr(sys.modules.get("torch._C._distributed_c10d"), "_dump_nccl_trace_json", None)  # from torch 2.6 on
+    groups = json.loads(take(includeCollectives=False, onlyActive=True)).get("pg_status", {}) if take else {}
+    names = ("last_enqueued_collective", "last_completed_collective")
+    numbers = [[int(group[name]) for name in names] for group in groups.values()]
+    return any(enqueued > completed for enqueued, completed in numbers)
 
 
 def _find_called(code: CodeType, place: int) -> str:

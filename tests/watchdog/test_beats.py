@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from polling import until
@@ -52,7 +53,7 @@ def sample(work, times=6):
     return sampler
 
 
-def wait(is_over):
+def wait_for_it(is_over):
     is_over.wait()
 
 
@@ -68,9 +69,9 @@ def vary(is_over):
 
 
 def test_a_thread_that_waits_is_in_one_call_and_in_the_programs_function():
-    seen = sample(wait)
+    seen = sample(wait_for_it)
     assert (seen.same_s > 0.2, seen.few_s > 0.2, seen.wait) == (True, True, "")
-    assert seen.place == f"wait() at {Path(__file__).name}:{wait.__code__.co_firstlineno + 1}"
+    assert seen.place == f"wait_for_it() at {Path(__file__).name}:{wait_for_it.__code__.co_firstlineno + 1}"
 
 
 def test_a_thread_that_spins_is_in_few_lines_and_in_no_call():
@@ -80,6 +81,24 @@ def test_a_thread_that_spins_is_in_few_lines_and_in_no_call():
 
 def test_a_thread_at_work_is_in_many_lines():
     assert sample(vary, 30).few_s < 1.0
+
+
+@pytest.mark.parametrize(("completed", "wait"), [("6", "a collective on the GPU"), ("7", "")])
+def test_a_thread_that_needs_the_gpu_waits_while_a_collective_is_pending(monkeypatch, completed, wait):
+    """The form is that of torch 2.13, which gloo's recorder has, too."""
+    status = {"0": {"last_enqueued_collective": "7", "last_completed_collective": completed}}
+    said = json.dumps({"pg_status": status}).encode()
+    recorder = SimpleNamespace(_dump_nccl_trace_json=lambda **_: said)
+    monkeypatch.setitem(sys.modules, "torch.distributed", SimpleNamespace(is_initialized=lambda: True))
+    monkeypatch.setitem(sys.modules, "torch._C._distributed_c10d", recorder)
+    monkeypatch.setitem(sys.modules, "torch.cuda", SimpleNamespace(is_initialized=lambda: True))
+    assert sample(wait_for_it).wait == wait
+
+
+def test_the_form_of_the_flight_recorder():
+    from torch._C import _distributed_c10d as c10d  # noqa: PLC0415 - as above
+
+    assert "pg_status" in json.loads(c10d._dump_fr_trace_json(includeCollectives=False, onlyActive=True))
 
 
 def test_what_a_look_costs():
