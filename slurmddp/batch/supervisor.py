@@ -183,7 +183,8 @@ class Supervisor:
         )
         self.say(f"{self._name}, on {self.job.host_list}, output of the ranks in {folder}")
         watch = Watch(self.options, self.job, self.slurm, say=self.say, record=self._record)
-        environment = {**self._build_environment(folder), **watch.variables}
+        environment = self._build_environment(folder)
+        environment |= watch.variables(environment)
         watch.start(folder, environment)
         status = self.launch(environment)
         result = attempts.read_result(self.job, self.attempt, status, own_launch=self.options.own_launch)

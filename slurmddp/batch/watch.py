@@ -4,6 +4,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,8 @@ from slurmddp.watchdog.usage import TICKS_S, descendants
 
 END_S: Final = 10.0
 """For the ranks to end after SIGKILL, until they get it again, and the launcher gets it, too."""
+LOOK_S: Final = 20.0
+"""After this time no further node is asked: one that does not answer takes ten seconds."""
 _STATES: Final = {"T": "stopped", "t": "stopped by a debugger", "D": "blocked in the kernel"}
 
 
@@ -52,12 +55,13 @@ class Watch:
         with suppress(OSError):  # without a port, the ranks are not watched
             self._socket = open_socket(*options.ports, start=job.number)
 
-    @property
-    def variables(self) -> dict[str, str]:
-        """What the ranks must know."""
+    def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """Return what the ranks must know besides their environment."""
         if self._socket is None:
             return {}
-        address = self._slurm.address(self._job.host) or self._job.host
+        is_head = self._job.host == self._job.head
+        address = environ[variables.HEAD_ADDRESS] if is_head else self._slurm.address(self._job.host)
+        address = address or self._job.host
         return {variables.BEATS: f"{address}:{self._socket.getsockname()[1]}"}
 
     def start(self, folder: Path, environ: Mapping[str, str]) -> None:
@@ -84,12 +88,15 @@ class Watch:
         return Result(RETRYABLE, self._ended) if self._ended and not is_own else result
 
     def _look(self, tracks: Sequence[Track]) -> dict[int, tuple[str, float | None]]:
-        found = {}
+        """Look at processes on their nodes, while there is time."""
+        found: dict[int, tuple[str, float | None]] = {track.beat.rank: ("unreachable", None) for track in tracks}
+        ends_at = time.monotonic() + LOOK_S
         for host in {track.beat.host for track in tracks}:
             here = [track.beat for track in tracks if track.beat.host == host]
             with suppress(ClusterError):
-                stats = self._slurm.processes(self._job.number, host, [beat.pid for beat in here])
-                found.update({beat.rank: _read_stat(stats.get(beat.pid, "")) for beat in here})
+                if time.monotonic() < ends_at:
+                    stats = self._slurm.processes(self._job.number, host, [beat.pid for beat in here])
+                    found |= {beat.rank: _read_stat(stats.get(beat.pid, "")) for beat in here}
         return found
 
     def _report(self, step: str, hang: Hang, tracks: Sequence[Track], stalled_s: float) -> None:

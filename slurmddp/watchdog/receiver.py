@@ -22,7 +22,7 @@ NO_BEAT_S: Final = 120.0
 _BUFFER_BYTES: Final = 2**22
 
 Look = Callable[[Sequence[Track]], Mapping[int, "tuple[str, float | None]"]]
-"""Looks at the processes of ranks; returns by rank the state in a word, and the CPU seconds, None without a process."""
+"""Looks at the processes of ranks; returns by rank its state in a word, and its CPU seconds, None without one."""
 
 
 def open_socket(first: int, last: int, start: int) -> socket.socket:
@@ -80,7 +80,8 @@ class Receiver:
         """End the thread, and write what was known last."""
         self._is_over.set()
         with suppress(OSError):  # wakes the thread
-            self._socket.sendto(b"", ("localhost", self._socket.getsockname()[1]))
+            here = "::1" if self._socket.family == socket.AF_INET6 else "127.0.0.1"
+            self._socket.sendto(b"", (here, self._socket.getsockname()[1]))
         self._thread.join()
         self._socket.close()
         self._write()
@@ -116,9 +117,8 @@ class Receiver:
         for step, verdict in unclear.items():
             seen = self._look(verdict.silent)
             for track in verdict.silent:
-                state, cpu_s = seen.get(track.beat.rank, ("silent", None))
                 key = step, track.beat.rank
-                self._tracks[key] = note_look(self._tracks[key], state, cpu_s, time.monotonic())
+                self._tracks[key] = note_look(self._tracks[key], *seen[track.beat.rank], time.monotonic())
         if unclear:
             found = judge_all(self._tracks, self._timeout, now)
         hangs = {step: verdict for step, verdict in found.items() if isinstance(verdict, Hang)}

@@ -91,7 +91,7 @@ FAULTS = {
     "lock": lock,
     "read": read,
     "write": write,
-    "cut": lambda: None,
+    "cut": wait_for_cut,
 }
 
 
