@@ -21,7 +21,7 @@ FIRST_STEP_S: Final = 600.0
 LONG_STEPS: Final = 8.0
 """The time-out is at least so many times the longest step."""
 SPIN_FACTOR: Final = 4.0
-"""A rank that uses the CPU in the same few lines for so many time-outs does not work, but spins."""
+"""A rank that uses the CPU in the same few lines, or is blocked in the kernel, for so many time-outs does not work."""
 STILL_S: Final = 1800.0
 """After this time, and SPIN_FACTOR time-outs, a training is named in which no rank works or waits for another."""
 SILENT_BEATS: Final = 3
@@ -68,6 +68,8 @@ class Beat(NamedTuple):
     """CPU time of the processes that it has started."""
     moved_bytes: int = 0
     """What all of them have read and written."""
+    is_blocked: bool = False
+    """Whether a thread is blocked in the kernel, as by fsync(2)."""
     spins_to_wait: bool = False
     """Whether waiting uses the CPU, as CUDA's does."""
     has_ended: bool = False
@@ -84,7 +86,7 @@ class Track(NamedTuple):
     active_at: float
     """When the rank last made progress or worked."""
     spins_at: float = float("-inf")
-    """When it last used the CPU in the same few lines: it works, or spins."""
+    """When it last used the CPU in the same few lines, or was blocked in the kernel: it works, or never ends."""
     found: str = ""
     """What a look at the process has shown, as `stopped`, since its last beat; empty without a look."""
 
@@ -161,7 +163,7 @@ def follow(track: Track | None, beat: Beat, now: float) -> Track:
         or (not beat.wait and all_cpu >= BUSY and (beat.same_s > took_s or cpu < BUSY))
     ):
         active_at = now
-    elif not beat.wait and all_cpu >= BUSY:
+    elif not beat.wait and (all_cpu >= BUSY or beat.is_blocked):
         spins_at = now
     return Track(beat, now, active_at, spins_at)
 
@@ -200,13 +202,14 @@ def judge(tracks: Collection[Track], timeout_s: float, now: float) -> Hang | Unc
     silent = [track for track in tracks if track.is_silent(now) and not track.found]
     if silent:
         return Unclear(tuple(silent))
-    others = [track for track in tracks if track not in waiting]
+    ranks = {track.beat.rank for track in waiting}
+    others = [track for track in tracks if track.beat.rank not in ranks]
     if others:
         odd, rest = others, waiting
     else:
         key = Counter((track.beat.wait, track.beat.place) for track in waiting).most_common(1)[0][0]
         odd = [track for track in waiting if (track.beat.wait, track.beat.place) != key]
-        rest = [track for track in waiting if track not in odd]
+        rest = [track for track in waiting if (track.beat.wait, track.beat.place) == key]
     if not odd or len(odd) > len(rest) or (len(odd) == len(rest) and not others):
         return Hang(since, f"no rank stands out: {describe_places(tracks, now)}")
     return Hang(since, f"{_describe_odd(odd, now)}, while {_describe_waits(rest)}", tuple(odd))

@@ -84,7 +84,7 @@ class Sampler:
         self._call: object = None
         self._called: str | None = None
         self._since = self._began
-        self._is_ours: dict[CodeType, bool] = {}
+        self._is_ours: dict[str, bool] = {}
         self.place = self.wait = ""
 
     def sample(self) -> None:
@@ -97,7 +97,7 @@ class Sampler:
         call = stack, frame.f_code.co_code[frame.f_lasti] if frame.f_lasti >= 0 else 0
         is_same = call == self._call and "JUMP" not in dis.opname[call[1]]
         self._since = self._since if is_same else now
-        lines = hash((frame.f_lineno, *stack[1:]))
+        lines = hash((frame.f_code, frame.f_lineno, *stack[1:]))
         if lines not in self._lines and len(self._lines) > _FRAMES:
             self._lines = dict(sorted(self._lines.items(), key=lambda item: item[1])[-_FEW - 1 :])
         self._lines[lines] = now
@@ -119,9 +119,9 @@ class Sampler:
     def _describe(self, frame: FrameType) -> str:
         for one in _walk(frame):
             code = one.f_code
-            if code not in self._is_ours:
-                self._is_ours[code] = _is_of_program(code.co_filename)
-            if self._is_ours[code]:
+            if code.co_filename not in self._is_ours:
+                self._is_ours[code.co_filename] = _is_of_program(code.co_filename)
+            if self._is_ours[code.co_filename]:
                 function = "" if code.co_name == "<module>" else f"{code.co_name}() at "
                 return f"{function}{code.co_filename.rpartition('/')[2]}:{one.f_lineno}"[:_MOST_TEXT]
         return ""
@@ -217,7 +217,7 @@ class Heart:
         with self._lock:
             if self._beat.has_ended:
                 return
-            sampler, (cpu_s, children_cpu_s, moved) = self._sampler, self._usage.measure()
+            sampler, used = self._sampler, self._usage.measure()
             self._beat = self._beat._replace(
                 age_s=time.monotonic() - self._began,
                 steps=COUNTS.steps,
@@ -227,9 +227,10 @@ class Heart:
                 wait=sampler.wait,
                 same_s=sampler.same_s,
                 few_s=sampler.few_s,
-                cpu_s=cpu_s,
-                children_cpu_s=children_cpu_s,
-                moved_bytes=moved,
+                cpu_s=used.cpu_s,
+                children_cpu_s=used.children_cpu_s,
+                moved_bytes=used.moved_bytes,
+                is_blocked=sampler.same_s > EVERY_S and self._usage.is_blocked(),
                 spins_to_wait=_uses_cuda(),
                 **more,
             )

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 TICKS_S: Final = os.sysconf("SC_CLK_TCK")
 """The kernel's units of CPU time in a second."""
@@ -21,22 +21,40 @@ def descendants(pid: str, read: Callable[[str], bytes] = lambda path: Path(path)
                 yield from descendants(child, read)
 
 
+class Used(NamedTuple):
+    """What was used since the process began."""
+
+    cpu_s: float
+    """CPU time of the process, without the thread that measures."""
+    children_cpu_s: float
+    moved_bytes: int
+
+
 class Usage:
-    """What this process and those that it has started use, less what it takes to find out."""
+    """What this process and those below it use, less what it takes to find out."""
 
     def __init__(self) -> None:
         self._read_bytes = 0
 
-    def measure(self) -> tuple[float, float, int]:
-        """Return the CPU seconds of the process without this thread, those of its descendants, and bytes moved."""
+    def measure(self) -> Used:
+        """Return what was used until now."""
         times = os.times()
         cpu_s, moved = times.children_user + times.children_system, self._moved("self")
         for pid in descendants("self", self._read):
             with suppress(OSError, IndexError, ValueError):
-                fields = self._read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-                cpu_s += sum(map(int, fields[11:15])) / TICKS_S
+                cpu_s += sum(map(int, self._stat(f"/proc/{pid}")[11:15])) / TICKS_S
             moved += self._moved(pid)
-        return time.process_time() - time.thread_time(), cpu_s, moved - self._read_bytes
+        return Used(time.process_time() - time.thread_time(), cpu_s, moved - self._read_bytes)
+
+    def is_blocked(self) -> bool:
+        """Return whether a thread of the process is blocked in the kernel now: fsync(2) moves what was counted."""
+        with suppress(OSError):
+            return any(self._stat(str(task))[:1] == [b"D"] for task in Path("/proc/self/task").iterdir())
+        return False
+
+    def _stat(self, folder: str) -> list[bytes]:
+        """Return the fields of proc_pid_stat(5) from the state on."""
+        return self._read(f"{folder}/stat").rpartition(b")")[2].split()
 
     def _moved(self, pid: str) -> int:
         with suppress(OSError, IndexError, ValueError):

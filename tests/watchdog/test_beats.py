@@ -119,13 +119,13 @@ def test_usage_sees_the_cpu_and_the_files_of_children_and_not_its_own():
     usage = Usage()
     usage.measure()
     before = usage.measure()
-    assert usage.measure()[2] - before[2] < 100
+    assert usage.measure().moved_bytes - before.moved_bytes < 100
     code = "open('/dev/null', 'wb').write(b'x' * 10**6); sum(range(10**7)); print(1, flush=True); open(0).read()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         child.stdout.readline()
         after = usage.measure()
-    assert after[1] - before[1] > 0.05
-    assert after[2] - before[2] >= 10**6
+    assert after.children_cpu_s - before.children_cpu_s > 0.05
+    assert after.moved_bytes - before.moved_bytes >= 10**6
 
 
 RANK = """

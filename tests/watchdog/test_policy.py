@@ -99,6 +99,7 @@ HANGS = {
     "network cut": ([WAITS, WAITS, SILENT, SILENT], [2, 3], "ranks 2-3 on n2 stopped, last in main() at train.py:9"),
     "stuck write": ([{**SLEEPS, "place": "save() at t.py:5"}, WAITS], [0], "rank 0 on n1 in save() at t.py:5"),
     "all in one collective": ([WAITS] * 4, [], "no rank stands out: ranks 0-3 waiting in all_reduce"),
+    "dead file server": ([{**SLEEPS, "is_blocked": True}, WAITS], [0], "rank 0 on n1 in load()"),
     "most are blocked": ([SLEEPS, SLEEPS, SLEEPS, WAITS], [], "no rank stands out: ranks 0-2 in load()"),
     "gpus": ([{**WAITS, "spins_to_wait": True, "cpu_s": 1.0}] * 3 + [SLEEPS], [3], "rank 3 on n2 in load()"),
 }
@@ -108,7 +109,7 @@ HANGS = {
 def test_a_hang_is_found_in_time_and_its_rank_named(kind):
     doings, odd, text = HANGS[kind]
     found_s, hang = play(doings, seen=("stopped", 0.0))
-    limit_s = TIMEOUT_S * (4 if kind == "spin" else 1)
+    limit_s = TIMEOUT_S * (4 if kind in ("spin", "dead file server") else 1)
     assert limit_s <= found_s - FAULT_S <= limit_s + 5
     assert numbers(hang) == odd
     assert hang.text.startswith(text)
@@ -130,6 +131,7 @@ HEALTHY = {
     "slow first batch of loader workers": [during(0, 200, {**SLEEPS, "children_cpu_s": 0.3})] * 2,
     "long checkpoint": [during(0, 90, {**SLEEPS, "moved_bytes": 1e7})] + [during(0, 90, WAITS)] * 3,
     "checkpoint sent to rank 0": [during(0, 90, {**WAITS, "wait": "gather", "cpu_s": 0.4})] * 4,
+    "long fsync": [during(0, LONG, {**SLEEPS, "is_blocked": True})] + [during(0, LONG, WAITS)] * 3,
     "download by rank 0": [during(0, 300, {**SLEEPS, "moved_bytes": 3e4})] + [during(0, 300, WAITS)] * 3,
     "barrier at exit": [during(0, 200, COMPUTES, {"has_ended": True})]
     + [during(0, 200, {**WAITS, "wait": "barrier"}, {"has_ended": True})] * 3,
