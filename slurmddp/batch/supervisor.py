@@ -21,7 +21,6 @@ from slurmddp.batch import policy
 from slurmddp.batch.attempt import Job, choose_ports, is_port_free
 from slurmddp.batch.controller import Controller
 from slurmddp.batch.policy import Action, End, Fence, Requeue, Requeued, Restart, Result, Start
-from slurmddp.batch.watch import Watch
 from slurmddp.errors import ClusterError
 from slurmddp.exit_codes import DONE, FAILED, FENCED, RETRYABLE, STOPPED
 from slurmddp.runs import events
@@ -182,6 +181,8 @@ class Supervisor:
             )
         )
         self.say(f"{self._name}, on {self.job.host_list}, output of the ranks in {folder}")
+        from slurmddp.batch.watch import Watch  # noqa: PLC0415 - needed only to start the ranks
+
         watch = Watch(self.options, self.job, self.slurm, say=self.say, record=self._record)
         environment = self._build_environment(folder)
         environment |= watch.variables(environment)

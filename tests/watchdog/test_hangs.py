@@ -14,6 +14,7 @@ import pytest
 import torch
 from polling import ASK_SLURM_S, until
 
+from slurmddp import sandbox as slurm_sandbox
 from slurmddp.runs.files import read_records
 from slurmddp.runs.layout import RunDir
 
@@ -49,17 +50,11 @@ class Played:
         self.run = RunDir(root / "jobs" / self.name)
         self.environ = {**os.environ, **sandbox.environment(), "OMP_NUM_THREADS": "1"}
 
-    def play(self):
+    def submit(self, *more):
         nodes = ["--nodes=2", f"--name={self.name}", f"--hang-timeout={TIMEOUT_S}s"]
         launcher = "fork" if self.program == "steps" else "srun"
-        words = [
-            "--ntasks-per-node=2",
-            "--cpus-per-task=2",
-            f"--launcher={launcher}",
-            str(PROGRAM),
-            self.kind,
-            self.program,
-        ]
+        words = ["--ntasks-per-node=2", "--cpus-per-task=2", f"--launcher={launcher}"]
+        words += [str(PROGRAM), self.kind, self.program, *more]
         if self.program == "own":
             script = self.root / f"{self.name}.sh"
             script.write_text(OWN.replace("KIND", self.kind))
@@ -67,7 +62,13 @@ class Played:
         words = [SLURMDDP, "submit", *nodes, *words]
         done = subprocess.run(words, cwd=self.root, env=self.environ, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        job = done.stdout.strip()
+        return done.stdout.strip()
+
+    def play(self):
+        """Return Slurm's word for the end of the job."""
+        return self.await_end(self.submit())
+
+    def await_end(self, job):
         until(lambda: self.state(job) not in ("PENDING", "RUNNING", "COMPLETING"), 400, self.story, pause_s=ASK_SLURM_S)
         return self.state(job)
 
@@ -121,3 +122,24 @@ def test_a_hang_is_found_and_the_training_finished(played, program, kind):
         calm = played["steps", "none"].result()
         assert calm.events("hang") == []
         assert all(torch.equal(value, calm.model()[name]) for name, value in training.model().items())
+
+
+@pytest.mark.soak
+def test_a_node_that_is_cut_off_is_named_and_the_training_goes_on_without_it(tmp_path):
+    """Slurm itself would notice it after two minutes."""
+    plan = slurm_sandbox.Plan(name=f"cut-{os.getpid()}", nodes=3, slurmd_timeout_s=120)
+    cluster = slurm_sandbox.up(plan, die_with_parent=True)
+    try:
+        training = Played(cluster, tmp_path, "steps", "none")
+        job = training.submit("100")
+        until(lambda: list(training.run.checkpoints.glob("step-*/manifest.json")), 100, training.story)
+        cluster.disconnect("n2")
+        until(lambda: training.events("hang"), TIMEOUT_S + 30, training.story)
+        until(lambda: training.events("requeue"), 60, training.story)
+        assert training.events("requeue")[0]["excluded"] == ["n2"]
+        assert training.await_end(job) == "COMPLETED", training.story()
+    finally:
+        cluster.down()
+    (hang,) = training.events("hang")
+    assert (hang["hung_ranks"], hang["hung_hosts"]) == ([2, 3], ["n2"])
+    assert hang["reason"].startswith("ranks 2-3 on n2 unreachable, last in "), training.story()
