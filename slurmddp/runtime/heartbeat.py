@@ -18,7 +18,8 @@ def start_heart(rank: Rank) -> "Heart | None":
         return None
     after_import("torch.optim.optimizer", _count_steps)
     after_import("torch.utils.data.dataloader", lambda _: patches.replace(patches.LOADER, _count_batches))
-    return Heart(address, rank.secret, rank=rank.rank, world_size=rank.world_size, host=rank.host)
+    node = os.environ.get("SLURMD_NODENAME", rank.host)  # the supervisor asks Slurm for it
+    return Heart(address, rank.secret, rank=rank.rank, world_size=rank.world_size, host=node)
 
 
 def _count_steps(optimizer: Any) -> None:
