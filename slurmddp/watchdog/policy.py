@@ -69,7 +69,7 @@ class Beat(NamedTuple):
     moved_bytes: int = 0
     """What all of them have read and written."""
     is_blocked: bool = False
-    """Whether a thread is blocked in the kernel, as by fsync(2)."""
+    """Whether a thread or a process below is blocked in the kernel, as by fsync(2)."""
     spins_to_wait: bool = False
     """Whether waiting uses the CPU, as CUDA's does."""
     has_ended: bool = False

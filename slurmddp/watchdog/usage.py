@@ -47,9 +47,11 @@ class Usage:
         return Used(time.process_time() - time.thread_time(), cpu_s, moved - self._read_bytes)
 
     def is_blocked(self) -> bool:
-        """Return whether a thread of the process is blocked in the kernel now: fsync(2) moves what was counted."""
+        """Return whether one of the processes is blocked in the kernel now: fsync(2) moves what was counted."""
         with suppress(OSError):
-            return any(self._stat(str(task))[:1] == [b"D"] for task in Path("/proc/self/task").iterdir())
+            below = (f"/proc/{pid}" for pid in descendants("self", self._read))
+            tasks = map(str, Path("/proc/self/task").iterdir())
+            return any(self._stat(folder)[:1] == [b"D"] for folder in (*tasks, *below))
         return False
 
     def _stat(self, folder: str) -> list[bytes]:
