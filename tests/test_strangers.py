@@ -202,7 +202,7 @@ def link_in_the_code(place, _):
 def archive_after_the_submission(place, _):
     archive = make(place / ".environments-0", 0, 0o700) / "key.tar"
     archive.write_bytes(b"planted")
-    node = stage.Node(place / "node", archive, 0, "17", frozenset())
+    node = stage.Node(place / "node", archive, "17", frozenset())
     os.chown(archive, MALLORY, OTHERS)  # it alone
     stage.check(node)
     with pytest.raises(PermissionError, match="belongs to user 12002"):
@@ -220,7 +220,7 @@ def copy_on_a_node(place, _):
     make(scratch / "slurmddp-0", MALLORY, 0o777)
     (scratch / "slurmddp-0" / "key").mkdir()
     with pytest.raises(PermissionError, match="belongs to user 12002|every user may write"):
-        stage.check(stage.Node(scratch / "slurmddp-0", archive, 0, "17", frozenset()))
+        stage.check(stage.Node(scratch / "slurmddp-0", archive, "17", frozenset()))
 
 
 # --- Configuration, rules, and what lies in the working folder

@@ -5,15 +5,15 @@
 Prints the folder of the copy. If one node cannot have it, says why in one line on stderr, and ends with status 1: the
 batch script goes on with the shared environment. It starts a task on each node, which does one step there:
 
-    python -m slurmddp.batch.stage check|unpack FOLDER ARCHIVE CHECKSUM JOBS
+    python -m slurmddp.batch.stage check|unpack FOLDER ARCHIVE JOBS
 
-This prints one line: `ready`, `missing`, or why there can be no copy. JOBS are the user's jobs in the queue, or
-`unknown`. Copies change only under the lock of FOLDER. A copy is unpacked under another name, so one with its own name
-is whole.
+This prints one line: `ready`, `missing`, or why there can be no copy. JOBS are the user's jobs in the queue; empty when
+they are not known. Copies change only under the lock of FOLDER. A copy is unpacked under another name, so one with its
+own name is whole.
 """
 
 import fcntl
-import json
+import gzip
 import os
 import shutil
 import sys
@@ -24,7 +24,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from slurmddp.attach import run_words
 from slurmddp.errors import ClusterError
@@ -32,9 +32,10 @@ from slurmddp.slurm import client, commands
 from slurmddp.slurm.environment import user
 from slurmddp.trust import explain_distrust, explain_foreign, explain_owner
 
+PREFIX: Final = "slurmddp.prefix"
+"""The header of an archive that names the folder of the environment from which it was made."""
 READY: Final = "ready"
 MISSING: Final = "missing"
-UNKNOWN: Final = "unknown"
 KEPT: Final = 1
 """Copies that no job uses and that stay, beside the one that is asked for."""
 _PART: Final = ".part-"
@@ -51,10 +52,9 @@ class Node(NamedTuple):
 
     folder: Path
     archive: Path
-    checksum: int
     job: str
-    queued: "frozenset[str] | None"
-    """The user's jobs in the queue; None if they are not known."""
+    queued: "frozenset[str]"
+    """The user's jobs in the queue; empty if they are not known."""
 
     @property
     def copy(self) -> Path:
@@ -70,7 +70,8 @@ def broadcast_path(folder: Path, job: str) -> Path:
 def main(words: list[str]) -> int:
     """Stage the archive, and print the folder of the environment; with the words of a step, perform it on this node."""
     if len(words) > 2:  # noqa: PLR2004 as above
-        return perform_step(words)
+        sys.stdout.write(f"{perform_step(*words)}\n")
+        return 0
     archive, folder = map(Path, words)
     begin = time.monotonic()
     try:
@@ -95,9 +96,8 @@ def stage(archive: Path, folder: Path, environ: Mapping[str, str]) -> bool:
         listed = client.query(commands.list_queue("--array", f"--user={user()}", columns="%A"), environ)
         queued = ",".join(listed.split())
     except ClusterError:
-        queued = UNKNOWN
-    words = [str(folder), str(archive), archive.with_suffix(".crc32").read_text().strip()]
-    words.append(queued if len(queued) < _MOST_WORD else UNKNOWN)  # the copies of these jobs stay
+        queued = ""
+    words = [str(folder), str(archive), queued if len(queued) < _MOST_WORD else ""]  # the copies of these jobs stay
     if MISSING not in _on_nodes("check", words, (READY, MISSING), environ):
         return True
     if int(environ["SLURM_NNODES"]) > 1:
@@ -135,17 +135,14 @@ def _say(text: str) -> None:
     sys.stderr.flush()
 
 
-def perform_step(words: list[str]) -> int:
-    """Perform a step on this node and print its answer."""
-    step, folder, archive, checksum, queued = words
-    jobs = None if queued == UNKNOWN else frozenset(queued.split(","))
-    node = Node(Path(folder), Path(archive), int(checksum), os.environ["SLURM_JOB_ID"], jobs)
+def perform_step(step: str, folder: str, archive: str, queued: str) -> str:
+    """Perform a step on this node; return its answer."""
+    jobs = frozenset(filter(None, queued.split(",")))
+    node = Node(Path(folder), Path(archive), os.environ["SLURM_JOB_ID"], jobs)
     try:
-        answer = {"check": check, "unpack": unpack}[step](node)
+        return {"check": check, "unpack": unpack}[step](node)
     except (OSError, ValueError) as error:
-        answer = f"{os.uname().nodename}: {error}"
-    sys.stdout.write(f"{answer}\n")
-    return 0
+        return f"{os.uname().nodename}: {error}"
 
 
 def check(node: Node) -> str:
@@ -191,46 +188,29 @@ def _unpack(archive: Path, node: Node) -> None:
         with archive.open("rb") as file:
             if why := explain_owner(os.fstat(file.fileno())):
                 raise PermissionError(f"{archive} is not used: {why}")
-            summed = _Summed(file)
-            with tarfile.open(fileobj=summed, mode="r|") as tar:  # type: ignore[call-overload] # it needs only read()
+            with gzip.open(file) as whole, tarfile.open(fileobj=whole, mode="r:") as tar:
                 tar.extraction_filter = lambda member, _: member  # links may point to the outside, as in the original
                 tar.extractall(part)  # noqa: S202 the archive is the user's own
-            while summed.read(2**20):
-                pass
-        if summed.checksum != node.checksum:
-            raise ValueError(f"{archive} is damaged")
-        _move(part, node.copy)
+                while whole.read(2**20):  # the checksum comes last
+                    pass
+        _move(part / "env", tar.pax_headers[PREFIX], node.copy)
         (part / _USERS).mkdir()
         part.rename(node.copy)
-    except tarfile.TarError as error:
+    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise ValueError(f"{archive} is damaged: {error}") from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
 
-class _Summed:
-    """A file that is read, and the checksum of what was read."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.checksum = 0
-
-    def read(self, size: int) -> bytes:
-        content = self._file.read(size)
-        self.checksum = zlib.crc32(content, self.checksum)
-        return content
-
-
-def _move(part: Path, copy: Path) -> None:
-    """Let the environment find its interpreter at its new place, and its scripts, too."""
-    note = json.loads((part / "staged.json").read_text())
-    if note["home"]:
-        settings = part / "env" / "pyvenv.cfg"
+def _move(environment: Path, prefix: str, copy: Path) -> None:
+    """Let the environment, which had this prefix, find its interpreter at its new place, and its scripts, too."""
+    settings = environment / "pyvenv.cfg"
+    if settings.is_file() and (environment.parent / "base").is_dir():
         lines = settings.read_text().splitlines()
-        home = f"home = {copy / note['home']}"
+        home = f"home = {copy}/base/bin"
         settings.write_text("\n".join(home if line.startswith("home") else line for line in lines) + "\n")
-    before, after = os.fsencode(f"{note['prefix']}/bin/"), os.fsencode(f"{copy}/env/bin/")
-    for script in (part / "env" / "bin").iterdir():
+    before, after = os.fsencode(f"{prefix}/bin/"), os.fsencode(f"{copy}/env/bin/")
+    for script in (environment / "bin").iterdir():
         if not script.is_file() or script.is_symlink():
             continue
         with script.open("rb") as file:
@@ -244,7 +224,7 @@ def _remove_unused(node: Node) -> None:
     """Remove what killed jobs have left, and copies without a job in the queue, all but the last used."""
     for part in node.folder.glob(f"{_PART}*"):
         shutil.rmtree(part, ignore_errors=True)
-    if node.queued is None:
+    if not node.queued:
         return
     for archive in node.folder.glob(".*.tar"):
         if archive.stem.removeprefix(".") not in node.queued:

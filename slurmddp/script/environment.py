@@ -4,25 +4,22 @@ A copy is named by a key of the environment's files. While they do not change, t
 """
 
 import hashlib
-import io
 import json
 import os
-import re
 import shutil
 import stat
 import subprocess
 import tarfile
-import zlib
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
+from slurmddp.batch.stage import PREFIX
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import UsageError
-from slurmddp.runs.files import write_whole
 from slurmddp.runs.layout import environment_archive
 from slurmddp.runs.ownership import is_gone
 from slurmddp.script.quoting import shell
@@ -34,6 +31,8 @@ _PART: Final = ".packing-"
 """Begins the name of the folder in which an archive is written; the process and its machine end it."""
 _SYSTEM: Final = ("/", "/usr", "/usr/local")
 """Prefixes of a Python that each node has on its own disk."""
+_ARCHIVE: Final = b"gzip"
+"""A new word for another form of the archive, which then gets another name."""
 _DIGITS: Final = 16
 _LIMIT_S: Final = 120.0
 _PROBE: Final = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix]))"
@@ -49,7 +48,7 @@ class Environment:
     @cached_property
     def key(self) -> str:
         """The name of the copy. A changed, new or removed file changes it, a compiled module does not."""
-        whole = hashlib.sha256()
+        whole = hashlib.sha256(_ARCHIVE)
         for place, path in self.entries():
             if "__pycache__" not in path.parts and not stat.S_ISDIR((info := path.lstat()).st_mode):
                 values = (place, path, info.st_mode, info.st_size, info.st_mtime_ns, info.st_ino)
@@ -66,34 +65,19 @@ class Environment:
         """Yield each file, link and folder with its path in the archive, in a fixed order."""
         yield from _walk(self.prefix, "env", _conda_folders(self.prefix))
         if self.base:
-            is_used = "include-system-site-packages = true" in self._settings
+            settings = self.prefix / "pyvenv.cfg"
+            is_used = settings.is_file() and b"include-system-site-packages = true" in settings.read_bytes()
             packages = () if is_used else tuple(self.base.glob("lib/python3*/site-packages"))
             yield from _walk(self.base, "base", (*_conda_folders(self.base), *packages))
-
-    @property
-    def home(self) -> str:
-        """The folder of the base interpreter in the archive; empty if it stays where it is."""
-        named = re.search(r"(?m)^\s*home\s*=\s*(.*?)\s*$", self._settings)
-        return (self._place(Path(named[1])) or "") if named and self.base else ""
 
     def link_target(self, link: Path, place: str) -> str:
         """Return the target of a link in the archive: relative to the link within the copied folders, else absolute."""
         target = Path(os.path.normpath(link.parent / link.readlink()))
-        inside = self._place(target)
-        return os.path.relpath(inside, Path(place).parent) if inside else str(target)
-
-    def _place(self, path: Path) -> str | None:
-        """Return the path in the archive of a path in one of the folders, by either of their names."""
         for name, folder in (("env", self.prefix), ("base", self.base)):
-            for root in (folder, folder.resolve()) if folder else ():
-                if path.is_relative_to(root):
-                    return str(name / path.relative_to(root))
-        return None
-
-    @property
-    def _settings(self) -> str:
-        file = self.prefix / "pyvenv.cfg"
-        return file.read_text("utf-8", "replace") if file.is_file() else ""
+            for root in (folder, folder.resolve()) if folder else ():  # by either of their names
+                if target.is_relative_to(root):
+                    return os.path.relpath(name / target.relative_to(root), Path(place).parent)
+        return str(target)
 
 
 def read_environment(spec: JobSpec) -> Environment:
@@ -111,7 +95,7 @@ def read_environment(spec: JobSpec) -> Environment:
 
 
 def pack_environment(environment: Environment, runs_dir: str) -> Path | None:
-    """Write the archive of an environment and the checksum beside it; return it, None when it already exists.
+    """Write the archive of an environment; return it, None when it already exists.
 
     Raises UsageError for a file that cannot be read or written.
     """
@@ -126,10 +110,9 @@ def pack_environment(environment: Environment, runs_dir: str) -> Path | None:
         part = archive.parent / f"{_PART}{os.getpid()}@{os.uname().nodename}"
         part.mkdir(exist_ok=True)
         try:
-            checksum = _write(environment, part / archive.name)
-            write_whole(part / ".gitignore", b"*\n")
-            write_whole(part / f"{environment.key}.crc32", f"{checksum}\n".encode())
-            for name in (".gitignore", f"{environment.key}.crc32", archive.name):
+            _write(environment, part / archive.name)
+            (part / ".gitignore").write_text("*\n")
+            for name in (".gitignore", archive.name):
                 (part / name).replace(archive.parent / name)
         finally:
             shutil.rmtree(part)
@@ -146,41 +129,20 @@ def _remove_leftovers(folder: Path) -> None:
             shutil.rmtree(part, ignore_errors=True)
 
 
-class _Summed:
-    """A file that is written, and the checksum of what was written."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.checksum = 0
-
-    def write(self, content: bytes) -> int:
-        self.checksum = zlib.crc32(content, self.checksum)
-        return self._file.write(content)
-
-
-def _write(environment: Environment, archive: Path) -> int:
-    """Write the archive, and return its checksum; what a node needs to move the environment is its first file."""
-    note = json.dumps({"prefix": str(environment.prefix), "home": environment.home}).encode()
+def _write(environment: Environment, archive: Path) -> None:
+    """Write the archive. Nothing is compressed, which takes long; by gzip's checksum a node finds a damaged archive."""
+    moved = {PREFIX: str(environment.prefix)}
     with archive.open("wb") as file:
-        summed = _Summed(file)
-        _write_members(environment, note, summed)
+        with tarfile.open(fileobj=file, mode="w:gz", compresslevel=0, pax_headers=moved) as tar:
+            for place, path in environment.entries():
+                member = tar.gettarinfo(path, place)
+                if member.issym():
+                    member.linkname = environment.link_target(path, place)
+                member.mode |= stat.S_IRWXU if member.isdir() else stat.S_IRUSR | stat.S_IWUSR  # it can be removed
+                with path.open("rb") if member.isreg() else nullcontext() as content:
+                    tar.addfile(member, content)
         file.flush()
         os.fsync(file.fileno())
-    return summed.checksum
-
-
-def _write_members(environment: Environment, note: bytes, summed: _Summed) -> None:
-    with tarfile.open(fileobj=summed, mode="w|", format=tarfile.PAX_FORMAT) as tar:  # type: ignore[call-overload] # it needs only write()
-        member = tarfile.TarInfo("staged.json")
-        member.size = len(note)
-        tar.addfile(member, io.BytesIO(note))
-        for place, path in environment.entries():
-            member = tar.gettarinfo(path, place)
-            if member.issym():
-                member.linkname = environment.link_target(path, place)
-            member.mode |= stat.S_IRWXU if member.isdir() else stat.S_IRUSR | stat.S_IWUSR  # the copy can be removed
-            with path.open("rb") if member.isreg() else nullcontext() as content:
-                tar.addfile(member, content)
 
 
 def _ask_python(spec: JobSpec) -> tuple[str, str]:

@@ -125,7 +125,7 @@ def judge_requeued(scene: Scene) -> None:
 def judge_archive(scene: Scene) -> None:
     (archive,) = (scene.folder / "jobs").glob(".environments-*")
     names = sorted(re.sub("[0-9a-f]{16}", "KEY", path.name) for path in archive.iterdir())
-    assert names == [".gitignore", "KEY.crc32", "KEY.tar"], names
+    assert names == [".gitignore", "KEY.tar"], names
 
 
 def judge_copy(scene: Scene) -> None:
