@@ -19,6 +19,7 @@ from slurmddp.runs.lookup import Target, tasks
 from slurmddp.slurm import client, commands, environment, queries
 from slurmddp.slurm.job_info import JobRef
 from slurmddp.slurm.states import UNKNOWN, may_run, phase_of
+from slurmddp.text import list_some
 
 CANCEL_LIMIT_S: Final = 120.0
 """How long jobs may take to leave their nodes: KillWait and the site's epilog."""
@@ -165,4 +166,4 @@ def _state_priority(state: str) -> int:
 
 def _format_jobs(job_ids: Iterable[str]) -> str:
     known = sorted(job_ids)
-    return f"job{'s' * (len(known) > 1)} {', '.join(known[:_MAX_NAMED])}" + "..." * (len(known) > _MAX_NAMED)
+    return f"job{'s' * (len(known) > 1)} {list_some(known, _MAX_NAMED)}"

@@ -29,7 +29,7 @@ from slurmddp.slurm.pending_reasons import explain
 from slurmddp.submission.compatibility import check_idle, check_kind, check_same
 from slurmddp.submission.notices import FORCE_HINT, ask_start, explain_answer, report_changes, report_run_state
 from slurmddp.submission.prepare_data import prepare
-from slurmddp.submission.submit_once import Handover, Notice, OwnScript, Submitted, remove_leftovers
+from slurmddp.submission.submit_once import Handover, Notice, Submitted, remove_leftovers
 from slurmddp.version import __version__
 
 _ENDING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -162,14 +162,11 @@ def _describe(request: Request, environ: Mapping[str, str], notice: Notice) -> H
         raise UsageError(f"a value holds bytes that are no UTF-8 text ({given}); only COMMAND may") from error
     return Handover(
         run=RunDir.named(spec.runs_dir, spec.job_name),
+        request=request,
         script=script,
         spec=record,
-        array=request.array,
         environ={**environ, variables.NOTIFY_TARGET: spec.notify} if spec.notify else environ,
         notice=notice,
-        name=spec.slurm_name,
-        own=OwnScript(Path.cwd() / spec.script.path, spec.command[1:]) if spec.script else None,
-        tasks=spec.script.tasks if spec.script else (),
     )
 
 

@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from slurmddp.config.job_array import Array
+from slurmddp.cluster.request import Request
 from slurmddp.errors import UsageError
 from slurmddp.runs import registry
 from slurmddp.runs.files import append_record, write_whole
@@ -78,34 +78,28 @@ class Submitted:
     """Why the chain is shorter than asked for; empty when it is not."""
 
 
-class OwnScript(NamedTuple):
-    """What sbatch is told of a script of the user's own: its path and its arguments."""
-
-    path: Path
-    words: tuple[str, ...]
-
-
 @contextmanager
-def _file_beside(own: OwnScript | None, text: bytes) -> Iterator[tuple[str, ...]]:
+def _file_beside(own: Sequence[str], text: bytes) -> Iterator[tuple[str, ...]]:
     """Yield a file with this text in the folder of the user's own script, and the arguments; remove it at the end.
 
     A job finds the folder of its script by `scontrol show job`. Without `own` nothing is yielded: sbatch reads its
     standard input. Raises UsageError where that folder cannot be written.
     """
-    if own is None:
+    if not own:
         yield ()
         return
+    path = Path.cwd() / own[0]
     try:
-        descriptor, name = tempfile.mkstemp(dir=own.path.parent, prefix=f".{own.path.name}.")
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
         raise UsageError(
-            f"{own.path.parent} cannot be written ({error.strerror}), and sbatch must find the script there; copy it "
+            f"{path.parent} cannot be written ({error.strerror}), and sbatch must find the script there; copy it "
             "to a folder of yours"
         ) from error
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(text)
-        yield name, *own.words
+        yield name, *own[1:]
     finally:
         Path(name).unlink(missing_ok=True)
 
@@ -119,13 +113,13 @@ def sbatch(
     environ: Mapping[str, str],
     notice: Notice,
     dependency: str = "",
-    own: OwnScript | None = None,
+    own: Sequence[str] = (),
 ) -> JobId:
     """Submit once, also when the answer is lost: the job is looked for before sbatch is tried again.
 
-    `name` is the job's name; the jobs in `known` are older ones. `own` is a script of the user's own. Raises
-    ClusterError when sbatch refuses, LostAnswerError when neither sbatch nor the controller says whether the job was
-    accepted.
+    `name` is the job's name; the jobs in `known` are older ones. `own` is a script of the user's own, and its
+    arguments. Raises ClusterError when sbatch refuses, LostAnswerError when neither sbatch nor the controller says
+    whether the job was accepted.
     """
     since = datetime.now(UTC)
     for _ in range(ATTEMPTS):
@@ -184,19 +178,12 @@ class Handover:
     """What goes to sbatch, and what is written down when it was accepted."""
 
     run: RunDir
+    request: Request
     script: Script
     spec: bytes
     """The text of spec.toml."""
-    array: Array | None
-    """The tasks, where it is an array."""
     environ: Mapping[str, str]
     notice: Notice
-    name: str
-    """The name of the job in Slurm."""
-    own: OwnScript | None = None
-    """The user's own script, whose output goes where it says."""
-    tasks: tuple[int, ...] = ()
-    """The tasks of the user's own array."""
 
     def submit(self, after: str = "", killed: float | None = None) -> Submitted:
         """Submit the script and record it; `after` is the job whose end it waits for.
@@ -210,12 +197,14 @@ class Handover:
         code = self.script.code.digest if self.script.code else None
         origin = {**folder_identity(self.run), "commit": commit, "dirty": dirty, "code": code}
         known = [record["job"] for record in submissions(self.run)]
+        spec = self.request.resolved.spec
         job_id = killed and self._find_left(killed, known)
         job_id = job_id or sbatch(
             self.script.text,
-            name=self.name,
-            output=None if self.own else self.run.batch_log("%A_%a" if self.array else "%j"),
-            own=self.own,
+            name=spec.slurm_name,
+            # a script of the user's own says where its output goes
+            output=None if spec.script else self.run.batch_log("%A_%a" if self.request.array else "%j"),
+            own=(spec.script.path, *spec.command[1:]) if spec.script else (),
             dependency=f"afterany:{after}" if after else "",
             known=lambda: known,
             environ=self.environ,
@@ -228,7 +217,7 @@ class Handover:
     def _find_left(self, killed: float, known: Sequence[str]) -> JobId | None:
         """Return the job in the queue that a submission has left which was killed before it could record the job."""
         found = queries.find_job(
-            name=self.name,
+            name=self.request.resolved.spec.slurm_name,
             script=self.script.text,
             since=datetime.fromtimestamp(killed, UTC),
             known=known,
@@ -241,17 +230,19 @@ class Handover:
 
     def _record(self, job_id: JobId, after: str, origin: dict[str, Any]) -> str:
         """Record the submission, in its last file; return why that failed, empty when it did not."""
+        spec, array = self.request.resolved.spec, self.request.array
+        tasks = spec.script.tasks if spec.script else ()
         submission = {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "job": job_id.number,
-            "name": self.name,
+            "name": spec.slurm_name,
             "cluster": job_id.cluster,
             "after": after or None,
             "sha256": hashlib.sha256(self.script.text).hexdigest(),
             **origin,
             "version": __version__,
-            **({"settings": [dict(task.values) for task in self.array.tasks]} if self.array else {}),
-            **({"settings": [{"task": str(task)} for task in self.tasks], "indices": self.tasks} if self.tasks else {}),
+            **({"settings": [dict(task.values) for task in array.tasks]} if array else {}),
+            **({"settings": [{"task": str(task)} for task in tasks], "indices": tasks} if tasks else {}),
         }
         try:
             write_whole(self.run.submitted_script(job_id.number), self.script.text)

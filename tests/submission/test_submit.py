@@ -16,6 +16,7 @@ from slurmddp import sandbox as room
 from slurmddp.cluster.request import Request
 from slurmddp.config import resolve
 from slurmddp.config.job_spec import JobSpec
+from slurmddp.config.resolve import Resolved
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
 from slurmddp.sandbox import configuration
@@ -333,8 +334,9 @@ def test_the_log_of_an_earlier_job_of_the_same_number_is_set_aside(tmp_path, mon
     submit_once.set_aside(log, before=1000)
     assert log.exists(), "as old as that it may be the job's own"
     monkeypatch.setattr(submit_once, "sbatch", lambda *_, **__: JobId("17"))
-    plain = {"script": Script(b""), "spec": b"", "array": None, "environ": {}, "notice": lambda _: None, "name": "x"}
-    assert submit_once.Handover(run=run, **plain).submit().unrecorded == ""
+    request = Request(Resolved(JobSpec(job_name="x"), {}))
+    plain = {"script": Script(b""), "spec": b"", "environ": {}, "notice": lambda _: None}
+    assert submit_once.Handover(run=run, request=request, **plain).submit().unrecorded == ""
     assert not log.exists() and log.with_name("17.out.before-1000000000000").read_text() == "old"
 
 
