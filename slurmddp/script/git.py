@@ -4,6 +4,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+from slurmddp.config.job_files import iterate_project_folders
 from slurmddp.errors import UsageError
 
 _TIMEOUT_S: Final = 5.0
@@ -23,8 +24,9 @@ def find_work_tree(folder: Path) -> Path | None:
     Raises UsageError for a repository that git cannot read, since the ignored files are then unknown.
     """
     said, words = _run_git(folder, "rev-parse", "--show-toplevel")
-    if said is None and (repository := _repository(folder)):
-        raise UsageError(f"--snapshot: git cannot read {repository}: {words}")
+    for place in iterate_project_folders(folder) if said is None else ():
+        if (place / ".git").exists():
+            raise UsageError(f"--snapshot: git cannot read {place}: {words}")
     return Path(said) if said else None
 
 
@@ -36,17 +38,6 @@ def list_files(folder: Path) -> list[str] | None:
     words = ("ls-files", "-z", "--cached", "--others", "--exclude-standard")
     listed = _run_git(folder, *words, timeout_s=_LIST_TIMEOUT_S)[0]
     return None if listed is None else [path for path in listed.split("\0") if path]
-
-
-def _repository(folder: Path) -> Path | None:
-    """Return the nearest folder upwards with a `.git`, in the same file system, as git searches."""
-    device = folder.stat().st_dev
-    for place in (folder, *folder.parents):
-        if place.stat().st_dev != device:
-            return None
-        if (place / ".git").exists():
-            return place
-    return None
 
 
 def _run_git(folder: Path, *words: str, timeout_s: float = _TIMEOUT_S) -> tuple[str | None, str]:

@@ -32,7 +32,8 @@ _TRAINS_IN_TEXT: Final = re.compile(
     r"\b(python[\d.]*|torchrun|accelerate|deepspeed)\b|\$\{?[A-Za-z_]*(CMD|LAUNCH|cmd|launch)"
 )
 _ONE_TASK: Final = re.compile(r"(?:^|\s)(-n ?1|--ntasks[= ]1|-N ?1|--nodes[= ]1)(?=\s|$)")
-_PREFIXES: Final = {"time": "", "exec": "ac", "nohup": "", "command": "", "stdbuf": "", "nice": "n", "setsid": ""}
+_PLAIN: Final = dict.fromkeys(("time", "nohup", "command", "stdbuf", "setsid"), "")
+_PREFIXES: Final = _PLAIN | {"exec": "-a", "nice": "-n", "env": "-u", "timeout": "-k -s"}
 """Words before a command, each with its options that take a value."""
 _POSITIONAL: Final = re.compile(rb"\$\{?[#!]?[1-9@*#]")
 _REQUEUES: Final = re.compile(r"\bscontrol\s+requeue\b")
@@ -184,20 +185,13 @@ def _is_helper(rest: list[str]) -> bool:
 def _program(words: list[str]) -> list[str]:
     """Return the words from the program on, without what stands before it, as `time` or `timeout 60`."""
     while words:
-        name = words[0].rpartition("/")[2]
-        if " ".join(words[:2]) in _RUNNERS:
-            words = words[2:]
-        elif name in ("timeout", "env"):
-            skip = 1
-            while words[skip : skip + 1] and (words[skip].startswith("-") or "=" in words[skip]):
-                skip += 1 + (words[skip] in ("-k", "-s", "-u"))
-            words = words[skip + (name == "timeout") :]
-        elif name in _PREFIXES:
-            words = words[1:]
-            while words and words[0].startswith("-"):
-                words = words[1 + (words[0][1:] in _PREFIXES[name].split() or words[0] == "-n") :]
-        else:
+        name, is_runner = words[0].rpartition("/")[2], " ".join(words[:2]) in _RUNNERS
+        if name not in _PREFIXES and not is_runner:
             return words
+        words = words[1 + is_runner :]
+        while not is_runner and words and (words[0].startswith("-") or (name == "env" and "=" in words[0])):
+            words = words[1 + (words[0] in _PREFIXES[name].split()) :]
+        words = words[name == "timeout" :]  # its time
     return []
 
 
@@ -224,7 +218,9 @@ def _launch(chosen: _Candidate, text: bytes, place: str) -> Launch:
     first = last = chosen.node
     around = list(chosen.around)
     if loop := _background_loop(chosen):
-        first, last = loop, _wait_behind(loop)
+        behind = (one for one in (loop.parent or loop).children if one.start_byte > loop.start_byte)
+        waits = (one for one in behind if one.type == "command" and _words(one)[:1] == ["wait"])
+        first, last = loop, next(waits, loop)
         if first is last:
             raise UsageError(
                 f"{place} {loop.start_point[0] + 1}: this loop starts the ranks in the background, and no `wait` "
@@ -262,24 +258,11 @@ def _launch(chosen: _Candidate, text: bytes, place: str) -> Launch:
 
 def _background_loop(chosen: _Candidate) -> Node | None:
     """Return the outermost loop around a command that it starts in the background; None without one."""
-    inner = chosen.node
-    for index in range(len(chosen.around) - 1, -1, -1):
-        outer = chosen.around[index]
-        if outer.type == "do_group":
-            after = inner.next_sibling
-            return chosen.around[index - 1] if after is not None and after.type == "&" else None
-        inner = outer
+    path = (*chosen.around, chosen.node)
+    for loop, group, inner in reversed([*zip(path, path[1:], path[2:], strict=False)]):
+        if group.type == "do_group":
+            return loop if inner.next_sibling and inner.next_sibling.type == "&" else None
     return None
-
-
-def _wait_behind(loop: Node) -> Node:
-    """Return the `wait` that follows a loop in the same block; the loop itself without one."""
-    after = loop.next_sibling
-    while after is not None:
-        if after.type == "command" and _words(after)[:1] == ["wait"]:
-            return after
-        after = after.next_sibling
-    return loop
 
 
 def _explain_choice(place: str, chosen: _Candidate, others: list[_Candidate]) -> Iterator[str]:
