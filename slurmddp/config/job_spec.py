@@ -339,10 +339,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     def _check_lists(self) -> None:
         """Check each item of the options that may be given several times."""
-        for item in self.sbatch:
-            _check_sbatch(item)
-        for item in self.srun:
-            _check_srun(item)
+        for program in ("sbatch", "srun"):
+            for item in getattr(self, program):
+                _check_option(program, item)
         for key in ("setup", "before-ranks", "after-ranks"):
             for line in getattr(self, JOB_FIELDS[key].name):
                 check_line_end(line, f"--{key}: {quote_value(line)}")
@@ -634,31 +633,20 @@ def _split_words(key: str, text: str) -> tuple[str, ...]:
         raise UsageError(f"--{key}: {quote_value(text)}: {error}") from error
 
 
-def _check_sbatch(item: str) -> None:
-    key, value = _split_option("sbatch", item.lstrip("-"))
-    own = next((name for name in JOB_FIELDS if name.startswith(key) and name not in _NOT_OF_SBATCH), None)
-    if own:
-        raise UsageError(f"--sbatch: {quote_value(item)}: slurmddp has an option for this, --{own}")
-    if hint := refuse_sbatch(key, value):
-        raise UsageError(f"--sbatch: {quote_value(item)}: {hint}")
-
-
-def _check_srun(item: str) -> None:
-    if hint := refuse_srun(*_split_option("srun", item.lstrip("-"))):
-        raise UsageError(f"--srun: {quote_value(item)}: {hint}")
-
-
-def _split_option(program: str, item: str) -> tuple[str, str]:
-    """Return key and value of an option of Slurm's program. Raises UsageError for one that is no long option."""
-    key, equals, value = item.partition("=")
+def _check_option(program: str, item: str) -> None:
+    """Check an option that is passed on to one of Slurm's programs. Raises UsageError."""
+    key, equals, value = item.lstrip("-").partition("=")
+    given = f"--{program}: {quote_value(item)}"
     if not re.fullmatch(_LONG_OPTION, key):
         example = {"sbatch": "exclusive", "srun": "mpi=pmi2"}[program]
-        raise UsageError(
-            f"--{program}: {quote_value(item)} is not KEY or KEY=VALUE with {program}'s long name, as in {example}"
-        )
+        raise UsageError(f"{given} is not KEY or KEY=VALUE with {program}'s long name, as in {example}")
     if equals and not value:
-        raise UsageError(f"--{program}: {quote_value(item)} has an empty value; write {key} alone, or a value")
-    return key, value
+        raise UsageError(f"{given} has an empty value; write {key} alone, or a value")
+    own = next((name for name in JOB_FIELDS if name.startswith(key) and name not in _NOT_OF_SBATCH), None)
+    if own and program == "sbatch":
+        raise UsageError(f"{given}: slurmddp has an option for this, --{own}")
+    if hint := refuse_sbatch(key, value) if program == "sbatch" else refuse_srun(key, value):
+        raise UsageError(f"{given}: {hint}")
 
 
 def check_line_end(lines: str, given: str) -> None:

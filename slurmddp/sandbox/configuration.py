@@ -60,14 +60,9 @@ class Shape:
         options = {key: value for key, _, value in (item.partition("=") for item in items if _OPTION.fullmatch(item))}
         if not _PARTITION_NAME.fullmatch(name) or len(own) + len(options) != len(items) or own.keys() - _RANGES:
             raise UsageError(f"--partition {text!a}: {_FORM}")
-        return cls(
-            name=name,
-            nodes=_whole("nodes", own.get("nodes", f"{cls.nodes}"), text),
-            cpus=_whole("cpus", own.get("cpus", f"{cls.cpus}"), text),
-            memory=_whole("memory", own.get("memory", f"{cls.memory}"), text),
-            gpus=_gpus(own.get("gpus", "0"), text),
-            options=tuple(options.items()),
-        )
+        gpus = _gpus(own.pop("gpus", "0"), text)
+        numbers = {key: _whole(key, value, text) for key, value in own.items()}
+        return cls(name=name, gpus=gpus, options=tuple(options.items()), **numbers)
 
 
 def _gpus(value: str, text: str) -> tuple[tuple[str, int], ...]:
