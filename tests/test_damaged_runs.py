@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from command_line import typed
 
-from slurmddp.cli.watch.sources import RunReader, query
+from slurmddp.cli.watch.sources import query, read_files
 from slurmddp.errors import UsageError
 
 RECORDED = Path(__file__).parent / "runs" / "recorded" / "before"
@@ -194,8 +194,8 @@ def ask(words: tuple[str, ...], here: Path) -> None:
     signal.alarm(SLOW_S)
     if words[0] == "watch":
         with contextlib.chdir(here), contextlib.suppress(UsageError):
-            for job in query(words[1:], "jobs", {"PATH": "/nowhere"}).jobs:
-                RunReader().read(job, 0)
+            for job in query(words[1:], "jobs", {"PATH": "/nowhere"}):
+                read_files(job, 0)
         return
     done = typed(*words, cwd=here)
     assert done.returncode in STATUSES, done.stderr

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
@@ -15,14 +15,8 @@ from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.config.resolve import Resolved
 from slurmddp.errors import UsageError
 from slurmddp.runs.files import check_out_file, write_whole
-from slurmddp.scaling.measurements import Study, compare_sizes, format_csv, format_study, parse_csv
+from slurmddp.scaling.measurements import Point, Scaling, Study, compare_sizes, format_csv, format_study, parse_csv
 from slurmddp.text import quote_value
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from slurmddp.scaling.measurements import Point, Scaling
-    from slurmddp.scaling.study import PlannedJob
 
 _EXCLUDED: Final = ("nodes", "hold")
 """Options without a use here: each size has its own nodes, and a study waits for its jobs."""
@@ -60,7 +54,7 @@ def scale(  # noqa: PLR0913 - an argument for each option
     words: tuple[str, ...],
     *,
     gpus: str | None,
-    scaling: "Scaling | None",
+    scaling: Scaling | None,
     warm_up: int,
     repeat: int,
     together: bool,
@@ -100,7 +94,7 @@ def scale(  # noqa: PLR0913 - an argument for each option
                 "training program, as in: slurmddp scale --gpus 1,2,4,8 train.py"
             )
         print_reading(resolved, f"COMMAND alone; the sizes are --gpus {gpus}")
-        points, is_complete = _measure(_plan(resolved, gpus, scaling, warm_up, repeat), warm_up, together=together)
+        points, is_complete = _measure(resolved, gpus, scaling, warm_up, repeat, together=together)
         name = resolved.spec.job_name
     else:
         raise UsageError("give the sizes to measure, as in --gpus 1,2,4,8, or --from-csv FILE")
@@ -112,23 +106,18 @@ def scale(  # noqa: PLR0913 - an argument for each option
     return 0 if is_complete else 1
 
 
-def _plan(resolved: Resolved, gpus: str, scaling: "Scaling", warm_up: int, repeats: int) -> "Sequence[PlannedJob]":
+def _measure(
+    resolved: Resolved, gpus: str, scaling: Scaling, warm_up: int, repeats: int, *, together: bool
+) -> tuple[list[Point], bool]:
+    """Run the jobs that are missing; return what all of them have measured, and whether none is missing."""
     from slurmddp.cluster.request import fill_from_cluster
-    from slurmddp.scaling.study import STEPS, parse_sizes, plan_study
+    from slurmddp.scaling import study
 
-    sizes = parse_sizes(gpus)
-    jobs = plan_study(resolved, fill_from_cluster(resolved, os.environ), sizes, scaling=scaling, repeats=repeats)
-    steps = resolved.spec.steps or STEPS
+    sizes, steps = study.parse_sizes(gpus), resolved.spec.steps or study.STEPS
+    jobs = study.plan_study(resolved, fill_from_cluster(resolved, os.environ), sizes, scaling=scaling, repeats=repeats)
     if warm_up >= steps:
         left_out = f"--steps {steps}: the first {warm_up} are left out (--warm-up)"
         raise UsageError(f"{left_out}; give more than {warm_up}, or a smaller --warm-up")
-    return jobs
-
-
-def _measure(jobs: "Sequence[PlannedJob]", warm_up: int, *, together: bool) -> "tuple[list[Point], bool]":
-    """Run the jobs that are missing; return what all of them have measured, and whether none is missing."""
-    from slurmddp.scaling import study
-
     try:
         unmeasured = study.run_jobs(jobs, together=together, environ=os.environ, notice=print_message)
     except KeyboardInterrupt:
@@ -152,8 +141,4 @@ def _print_study(study: Study, csv_file: str | None, picture_file: str | None, *
         for kind, content in plot.draw_files(study).items():
             write_whole(Path(f"{stem}.{kind}").absolute(), content)
             print_message(f"picture: {stem}.{kind}")
-    if as_json:
-        click.echo(json.dumps(study.record))
-        return
-    for line in format_study(study):
-        click.echo(line)
+    click.echo(json.dumps(study.record) if as_json else "\n".join(format_study(study)))

@@ -17,7 +17,7 @@ from textual.widgets import DataTable, Footer, ProgressBar, Static
 
 from slurmddp.cli.watch import sources
 from slurmddp.cli.watch.job_text import HEAD, format_details, format_event, format_row
-from slurmddp.cli.watch.sources import RunReader, RunView
+from slurmddp.cli.watch.sources import RunView
 from slurmddp.cli.watch.widgets import KEYS, Curve, KeyDialog, LogView, SearchBox
 from slurmddp.errors import SlurmddpError
 from slurmddp.monitoring.status import JobStatus, Progress
@@ -81,7 +81,8 @@ class WatchApp(App[None]):
     def __init__(self, words: Sequence[str], runs_dir: str, environ: sources.Environ) -> None:
         super().__init__()
         self._words, self._runs_dir, self._environ = words, runs_dir, environ
-        self._answer: sources.Answer | None = None
+        self._jobs: Sequence[JobStatus] = ()
+        self._asked_at: float | None = None
         self._asking, self._trouble = False, ""
         self._rank = 0
         self._shown = ("", 0)
@@ -113,13 +114,12 @@ class WatchApp(App[None]):
     @property
     def _job(self) -> JobStatus | None:
         """The chosen job."""
-        jobs = self._answer.jobs if self._answer else ()
-        return next((job for job in jobs if job.job_id == self._table.chosen), None)
+        return next((job for job in self._jobs if job.job_id == self._table.chosen), None)
 
     @property
     def _since_s(self) -> float:
         """The age of Slurm's answer, in seconds."""
-        return time.time() - self._answer.time if self._answer else 0.0
+        return time.time() - self._asked_at if self._asked_at else 0.0
 
     @work
     async def _poll(self) -> None:
@@ -127,12 +127,13 @@ class WatchApp(App[None]):
             self._asking = True
             self._show_head()
             try:
-                self._answer = answer = await sources.run_in_thread(
+                self._jobs = await sources.run_in_thread(
                     lambda: sources.query(self._words, self._runs_dir, self._environ)
                 )
-                self._trouble = next((job.silence for job in answer.jobs if job.silence), "")
-                self._table.show(answer.jobs, self._since_s)
-                if not answer.jobs:
+                self._asked_at = time.time()
+                self._trouble = next((job.silence for job in self._jobs if job.silence), "")
+                self._table.show(self._jobs, self._since_s)
+                if not self._jobs:
                     self._details.update("no jobs yet")
                 self._read_now.set()
             except (SlurmddpError, OSError) as error:
@@ -143,11 +144,10 @@ class WatchApp(App[None]):
 
     @work
     async def _read_files(self) -> None:
-        reader = RunReader()
         while True:
             if job := self._job:
                 rank = self._rank
-                view = await sources.run_in_thread(lambda: reader.read(job, rank))  # noqa: B023 it is awaited here
+                view = await sources.run_in_thread(lambda: sources.read_files(job, rank))  # noqa: B023 it is awaited here
                 if job == self._job and rank == self._rank:
                     self._show_files(replace(job, progress=view.progress), view)
             await _wait(self._read_now, READ_S)
@@ -156,7 +156,7 @@ class WatchApp(App[None]):
         line = Text.assemble(("slurmddp watch", "bold"), f"  {time.strftime('%X')}")
         if self._trouble:
             line.append(f"  {escape_text(self._trouble)}", "red")
-        elif self._answer:
+        elif self._asked_at:
             line.append(f"  Slurm's answer is {format_duration(self._since_s)} old", "dim")
         if self._asking:
             line.append("  asking Slurm", "dim")

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import lru_cache
 from typing import Final, Literal, TypeVar
 
 from slurmddp.background import run_in_background
@@ -37,26 +37,17 @@ Point = tuple[float, float]
 """A step and its value."""
 
 
-@dataclass(frozen=True)
-class Answer:
-    """An answer of Slurm."""
-
-    jobs: tuple[JobStatus, ...]
-    time: float
-    """In seconds since 1970."""
-
-
 async def run_in_thread(work: Callable[[], Result]) -> Result:
     """Return the result of `work`, done in a daemon thread: unlike Textual's threads, it does not delay the exit."""
     return await asyncio.shield(asyncio.wrap_future(run_in_background(work)))
 
 
-def query(words: Sequence[str], runs_dir: str, environ: Environ) -> Answer:
+def query(words: Sequence[str], runs_dir: str, environ: Environ) -> list[JobStatus]:
     """Ask Slurm for the jobs that the words name: running before pending before ended jobs, the newest first."""
     runs = [status.last_submission(target) for target in lookup.find(words, runs_dir)]
     targets = [setting for run in runs for setting in lookup.settings(run)]
-    jobs = {job.job_id: job for job in sorted(status.query_jobs(targets, environ), key=_sort_key)}
-    return Answer(tuple(jobs.values()), time.time())
+    found = sorted(status.query_jobs(targets, environ), key=_sort_key)
+    return list({job.job_id: job for job in found}.values())
 
 
 def change_job(verb: Verb, job: JobStatus, environ: Environ, notice: Callable[[str], None]) -> str:
@@ -86,35 +77,29 @@ class RunView:
     """The last lines of one rank and the batch script, without control characters."""
 
 
-class RunReader:
-    """Reads the files of runs, and `events.jsonl` only when it has grown. Not for several threads at once."""
+def read_files(job: JobStatus, rank: int) -> RunView:
+    """Return what the files of a job say, with the output of one rank."""
+    if job.run is None:
+        return RunView()
+    try:
+        events = _read_events(job.run, file_size(job.run.events))
+        wanted = Selection(run=job.run, job_id=job.job_id, ranks=frozenset({rank}), hosts=False)
+        facts = read_job(job.run, job.job_id, job.slurm, silent=not job.outcome.final, history=events)
+        return RunView(
+            progress=read_progress(job.run, facts, now=time.time()),
+            loss=_curve(events.all("metrics"), "loss"),
+            rate=_curve(events.all("metrics"), "samples_per_s"),
+            events=tuple(event for event in facts.history.events if event.kind != "metrics"),
+            output=tuple(clean_line(line.text).expandtabs() for line in lines(wanted, _OUTPUT_LINES)),
+        )
+    except (OSError, UsageError) as error:
+        return RunView(progress=job.progress, output=(str(error),))
 
-    def __init__(self) -> None:
-        self._known: tuple[Path, int, History] | None = None
 
-    def read(self, job: JobStatus, rank: int) -> RunView:
-        """Return what the files of a job say, with the output of one rank."""
-        if job.run is None:
-            return RunView()
-        try:
-            events = self._read_events(job.run)
-            wanted = Selection(run=job.run, job_id=job.job_id, ranks=frozenset({rank}), hosts=False)
-            facts = read_job(job.run, job.job_id, job.slurm, silent=not job.outcome.final, history=events)
-            return RunView(
-                progress=read_progress(job.run, facts, now=time.time()),
-                loss=_curve(events.all("metrics"), "loss"),
-                rate=_curve(events.all("metrics"), "samples_per_s"),
-                events=tuple(event for event in facts.history.events if event.kind != "metrics"),
-                output=tuple(clean_line(line.text).expandtabs() for line in lines(wanted, _OUTPUT_LINES)),
-            )
-        except (OSError, UsageError) as error:
-            return RunView(progress=job.progress, output=(str(error),))
-
-    def _read_events(self, run: RunDir) -> History:
-        size = file_size(run.events)
-        if self._known is None or self._known[:2] != (run.path, size):
-            self._known = run.path, size, read_newest(run, size=_TAIL_BYTES)
-        return self._known[2]
+@lru_cache(maxsize=1)
+def _read_events(run: RunDir, _size: int) -> History:
+    """Return the newest events, which are read again when the file has another size."""
+    return read_newest(run, size=_TAIL_BYTES)
 
 
 def _curve(metrics: Iterable[Event], name: str) -> tuple[Point, ...]:
