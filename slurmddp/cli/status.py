@@ -5,9 +5,10 @@ import os
 import re
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -22,6 +23,9 @@ from slurmddp.runs import lookup, registry
 from slurmddp.runs.submissions import last_time
 from slurmddp.slurm.client import explain_silence
 from slurmddp.text import WIDTH, count, escape_text
+
+if TYPE_CHECKING:
+    from slurmddp.report.figures import Figures
 
 FAILED: Final = 1
 UNKNOWN: Final = 3
@@ -47,11 +51,12 @@ def status(words: tuple[str, ...], runs_dir: str, *, all_folders: bool, as_json:
         targets = [*map(last_submission, sorted(targets, key=lambda one: last_time(one.records), reverse=True))]
     parts = [part for target in targets for part in lookup.settings(target)]
     statuses = query_targets([part for part in parts if part.jobs], os.environ)
+    figures = _collect_figures(parts[0], statuses[0]) if words and len(parts) == 1 else None
     shown = list(dict.fromkeys(item for group in statuses for item in (group if words else _current_tasks(group))))
     if as_json:
-        click.echo(json.dumps([_as_json(item) for item in shown]))
+        click.echo(json.dumps([_as_json(item, figures) for item in shown]))
     elif shown:
-        _print(shown, statuses, named=bool(words), by_folder=all_folders)
+        _print(shown, statuses, figures, named=bool(words), by_folder=all_folders)
     else:
         print_message(_explain_none(runs_dir, all_folders=all_folders))
     current = [item for group in statuses for item in _current_tasks(group)]
@@ -61,10 +66,20 @@ def status(words: tuple[str, ...], runs_dir: str, *, all_folders: bool, as_json:
     return UNKNOWN if "unknown" in phases and (words or any(item.silence for item in current)) else 0
 
 
-def _as_json(item: JobStatus) -> dict[str, Any]:
+def _collect_figures(target: lookup.Target, statuses: Sequence[JobStatus]) -> "Figures | None":
+    """Return a run in numbers; None if the target is not a whole run."""
+    if target.run is None or target.jobs != lookup.find_all_jobs(target.run).jobs:
+        return None
+    from slurmddp.report.figures import collect_figures
+
+    return collect_figures(target.run, statuses, now=time.time())
+
+
+def _as_json(item: JobStatus, figures: "Figures | None") -> dict[str, Any]:
     """Return a status as a value for JSON: times in ISO 8601, `nan` and `inf` as texts."""
     said = {"state": item.state, "outcome": item.outcome.kind, "phase": item.phase, "exit_status": item.exit_status}
     fields = asdict(replace(item, slurm=None)) | said | {"run": str(item.run.path) if item.run else None}
+    fields["whole_run"] = asdict(figures) if figures else None
     record: dict[str, Any] = json_value({name: value for name, value in fields.items() if name != "slurm"})
     return record
 
@@ -83,9 +98,16 @@ def _explain_none(runs_dir: str, *, all_folders: bool) -> str:
     return f"there are no submitted runs in {where}; {hint or '`slurmddp submit` makes one'}"
 
 
-def _print(shown: Sequence[JobStatus], groups: Sequence[Sequence[JobStatus]], *, named: bool, by_folder: bool) -> None:
+def _print(
+    shown: Sequence[JobStatus],
+    groups: Sequence[Sequence[JobStatus]],
+    figures: "Figures | None",
+    *,
+    named: bool,
+    by_folder: bool,
+) -> None:
     width = max(WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else sys.maxsize
-    lines = _format_folders(shown, width) if by_folder else _format(shown, groups, named=named, width=width)
+    lines = _format_folders(shown, width) if by_folder else _format(shown, groups, figures, named=named, width=width)
     colours = {escape_text(item.state): item.outcome.meaning.colour for item in shown}
     states = "|".join(re.escape(state) for state, colour in colours.items() if colour)
     if states and sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
@@ -109,12 +131,17 @@ def _format_folders(shown: Sequence[JobStatus], width: int) -> Iterator[str]:
 
 
 def _format(
-    shown: Sequence[JobStatus], groups: Sequence[Sequence[JobStatus]], *, named: bool, width: int
+    shown: Sequence[JobStatus],
+    groups: Sequence[Sequence[JobStatus]],
+    figures: "Figures | None",
+    *,
+    named: bool,
+    width: int,
 ) -> Iterator[str]:
     current_tasks = _current_tasks(groups[0]) if named and len(groups) == 1 else []
     if len(current_tasks) != 1:
         yield from format_jobs(shown, each=named, width=width)
         return
-    yield from format_job(current_tasks[0])
+    yield from format_job(current_tasks[0], figures)
     if others := [item for item in shown if item is not current_tasks[0]]:
         yield from ("", *format_jobs(others, each=named, width=width))

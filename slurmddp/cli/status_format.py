@@ -3,11 +3,14 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from slurmddp.monitoring.status import JobStatus, Progress
 from slurmddp.monitoring.status.job_status import Happened
-from slurmddp.text import WIDTH, escape_text, format_duration, format_table, shorten_text, wrap_text
+from slurmddp.text import WIDTH, count, escape_text, format_duration, format_table, shorten_text, wrap_text
+
+if TYPE_CHECKING:
+    from slurmddp.report.figures import Figures
 
 _HEAD: Final = ("RUN", "JOB", "STATE", "TIME", "WHAT")
 _LEAST_WHAT: Final = 24
@@ -41,12 +44,24 @@ def format_jobs(statuses: Sequence[JobStatus], *, each: bool = False, width: int
         yield f"{line.ljust(used)}  {shorten_text(what, max(width - used - 2, _LEAST_WHAT))}".rstrip()
 
 
-def format_job(status: JobStatus) -> Iterator[str]:
-    """Yield all details of one job, one per line."""
+def format_job(status: JobStatus, figures: "Figures | None" = None) -> Iterator[str]:
+    """Yield all details of one job, one per line; `figures` are those of its run, with all jobs and attempts."""
     name = f"{escape_text(_full_name(status))}: " if status.name else ""
     yield f"{name}job {status.job_id} is {escape_text(status.state)}"
-    for label, text in _details(status):
+    for label, text in (*_details(status), *(_format_figures(figures) if figures else ())):
         yield from wrap_text(text, f"  {label:{_LABEL}}", cut=True)
+
+
+def _format_figures(figures: "Figures") -> Iterator[tuple[str, str]]:
+    from slurmddp.report.attempts import KINDS
+
+    hours = f"{figures.gpu_hours:.3g} GPU-hours" if figures.gpu_hours else f"{figures.node_hours:.3g} node-hours"
+    yield "whole run", f"{format_duration(figures.wall_s)} from its first submission on; {hours}"
+    spent = [(words, figures.seconds.get(kind, 0.0)) for kind, words in KINDS.items()]
+    yield "spent on", ", ".join(f"{words} {format_duration(seconds)}" for words, seconds in spent if seconds >= 1)
+    if figures.ettr is not None:
+        again = f"; {count(figures.steps_repeated, 'step')} taken again" if figures.steps_repeated else ""
+        yield "ETTR", f"{figures.ettr:.1%} of all time, {figures.goodput or 0:.1%} of the allocated time{again}"
 
 
 def _cells(group: Sequence[JobStatus]) -> Iterator[tuple[str, ...]]:

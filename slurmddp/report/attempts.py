@@ -8,10 +8,22 @@ from typing import Final, Literal
 from slurmddp.outcome import Kind
 from slurmddp.runs.facts import Attempt, Run
 from slurmddp.runs.history import AttemptEvents
+from slurmddp.slurm.hostlist import try_expand
 from slurmddp.slurm.job_info import JobInfo
 
 TimeKind = Literal["absent", "queued", "startup", "useful", "held", "lost", "ending", "unmeasured"]
 
+KINDS: Final[dict[TimeKind, str]] = {
+    "useful": "useful steps",
+    "held": "held up by checkpoints",
+    "startup": "startup",
+    "lost": "lost work",
+    "ending": "ending",
+    "unmeasured": "program (steps not known)",
+    "queued": "in the queue",
+    "absent": "no job",
+}
+"""The kinds of time in words, in the order of the page."""
 ALLOCATED: Final[tuple[TimeKind, ...]] = ("startup", "useful", "held", "lost", "ending", "unmeasured")
 """The kinds of time of a job that has its nodes."""
 
@@ -108,6 +120,12 @@ class TimedAttempt(Attempt):
     def allocation(self) -> tuple[str, str]:
         """The job, and which of its starts by Slurm it was: the attempts in one allocation follow one another."""
         return self.job_id, self.name.partition(".")[0]
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes the job had; 1 if it is not known."""
+        start = self.events.last("start")
+        return (start.count("nodes") if start else len(try_expand(self.hosts) or ())) or 1
 
     def spent(self, kind: TimeKind) -> float:
         """Return the seconds of one kind in it and in the time before it."""

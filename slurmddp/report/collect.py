@@ -4,7 +4,6 @@ Programs that wrote the files may have been killed: lines that are incomplete or
 """
 
 import shlex
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -19,15 +18,13 @@ from slurmddp.monitoring.status.job_status import json_value
 from slurmddp.outcome import Kind, Outcome, Phase
 from slurmddp.report.attempts import TimedAttempt
 from slurmddp.report.curves import Logged, read_events
-from slurmddp.report.timeline import Figures, Timeline, build_timeline, compute_figures
-from slurmddp.runs.facts import read_run
+from slurmddp.report.figures import Figures, collect_timeline, compute_figures, count_gpus, read_spec
+from slurmddp.report.timeline import Timeline
 from slurmddp.runs.files import TAIL_BYTES, open_or_empty
 from slurmddp.runs.history import Event, History
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.log_tail import file_size
 from slurmddp.runs.lookup import Target, find_all_jobs
-from slurmddp.runs.submissions import parse_time, submissions
-from slurmddp.slurm.job_info import JobRef
 from slurmddp.text import clean_line, mask_secrets
 
 WORKER: Final = "the bundled worker"
@@ -132,17 +129,9 @@ def _mask_secrets(found: Diagnosis) -> Diagnosis:
 
 def _collect_undiagnosed(run: RunDir, environ: Mapping[str, str], now: float) -> Report:
     (events, logged), jobs = read_events(run), find_all_jobs(run).jobs
-    numbers = {JobRef.parse(job).array_id for job in jobs}  # the job of a setting is an array of its sweep
-    submitted = tuple(item for item in submissions(run.sweep or run) if item["job"] in numbers)
     statuses = tuple(status.query_jobs([Target(run, jobs)], environ, now=now)) if jobs else ()
     history = History(tuple(sorted(events, key=lambda event: event.time)))
-    answers = {item.job_id: item.slurm for item in statuses if item.slurm}
-    silent = any(item.silence for item in statuses)
-    timeline = build_timeline(
-        read_run(run, answers, silent=silent, history=history),
-        {item["job"]: time.timestamp() for item in submitted if (time := parse_time(item.get("time")))},
-        now=now,
-    )
+    submitted, timeline = collect_timeline(run, statuses, history, now)
     spec = read_spec(run)
     return Report(
         run=run,
@@ -154,15 +143,8 @@ def _collect_undiagnosed(run: RunDir, environ: Mapping[str, str], now: float) ->
         events=history.events,
         logged=logged,
         timeline=timeline,
-        figures=compute_figures(timeline),
+        figures=compute_figures(timeline, count_gpus(spec)),
     )
-
-
-def read_spec(run: RunDir) -> dict[str, Any]:
-    """Return the job as it was last submitted; empty if spec.toml cannot be read."""
-    with suppress(ValueError, RecursionError), open_or_empty((run.sweep or run).spec) as file:
-        return tomllib.load(file)
-    return {}
 
 
 def _format_command(spec: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ import jinja2
 from markupsafe import Markup
 
 from slurmddp.report import curves, number_format, svg
-from slurmddp.report.attempts import ALLOCATED
+from slurmddp.report.attempts import ALLOCATED, KINDS
 from slurmddp.report.collect import Report
 from slurmddp.runs.history import describe_event
 
@@ -64,7 +64,7 @@ def _make_printable(value: Any) -> Any:
 
 def _template_values(report: Report) -> dict[str, Any]:
     timeline, attempts, figures = report.timeline, report.attempts, report.figures
-    seconds = [(kind, figures.seconds.get(kind, 0.0)) for kind in svg.KINDS]
+    seconds = [(kind, figures.seconds.get(kind, 0.0)) for kind in KINDS]
     last = report.submissions[-1] if report.submissions else None
     slow: dict[int, list[Any]] = {}
     for event in (event for event in report.events if event.kind == "straggler"):
@@ -80,7 +80,7 @@ def _template_values(report: Report) -> dict[str, Any]:
         "zone": number_format.zone(report.written),
         "figures": figures,
         "seconds": [(kind, value) for kind, value in seconds if value > 0],
-        "kinds": svg.KINDS,
+        "kinds": KINDS,
         "allocated": ALLOCATED,
         "shares": svg.draw_shares(seconds),
         "whole": svg.draw_bar(timeline, timeline.spans, attempts, svg.MARKED - {"checkpoint"}),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from slurmddp.report import number_format
-from slurmddp.report.attempts import Span, TimedAttempt, TimeKind
+from slurmddp.report.attempts import KINDS, Span, TimedAttempt, TimeKind
 from slurmddp.report.curves import HELD, RATE, THROUGHPUT, WRITE, Curves, Line
 from slurmddp.report.number_format import Scale, time_ticks
 from slurmddp.report.timeline import Timeline
@@ -25,18 +25,6 @@ MOST_PARTS: Final = 1000
 _EDGE: Final = 0.06
 STYLES: Final = 6
 """Styles of lines, each with a colour of its own, every second one dashed; one more is for all other lines."""
-
-KINDS: Final[dict[TimeKind, str]] = {
-    "useful": "useful steps",
-    "held": "held up by checkpoints",
-    "startup": "startup",
-    "lost": "lost work",
-    "ending": "ending",
-    "unmeasured": "program (steps not known)",
-    "queued": "in the queue",
-    "absent": "no job",
-}
-"""The kinds of time in words, in the order of the page."""
 
 _TITLES: Final = {
     THROUGHPUT: "samples a second",

@@ -1,16 +1,11 @@
-"""How a run spent each moment from its first submission to its end: it waited, started, trained or lost time. Pure.
+"""How a run spent each moment from its first submission to its end: it waited, started, trained or lost time. Pure."""
 
-And the same in numbers: how much of the time was useful.
-"""
-
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from slurmddp.outcome import Kind
-from slurmddp.report.attempts import ALLOCATED, Span, TimedAttempt, TimeKind, build_attempts
+from slurmddp.report.attempts import Span, TimedAttempt, TimeKind, build_attempts
 from slurmddp.runs.facts import Run
-from slurmddp.runs.ownership import attempt_order
 from slurmddp.slurm.job_info import JobRef
 
 
@@ -118,69 +113,3 @@ def _add_waits(attempts: list[TimedAttempt], times: Mapping[str, float], begin: 
 
 def _wait_spans(since: float, submitted: float, until: float) -> tuple[Span, ...]:
     return join_spans(since, (("absent", submitted), ("queued", until)), until)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Figures:
-    """A run in numbers; goodput is the time of the steps that were kept, divided by all time: see docs/report.md."""
-
-    wall_s: float
-    """From the first submission to the end, or until now."""
-    allocated_s: float
-    """The time in which a job of the run had its nodes."""
-    seconds: Mapping[TimeKind, float]
-    """The time of each kind; the sum is `wall_s`."""
-    goodput: float | None
-    """Of the allocated time; None if the steps are not known."""
-    goodput_wall: float | None
-    """Of all time; None if the steps are not known."""
-    steps_taken: int
-    steps_kept: int
-    steps_repeated: int
-    """Steps that were taken again because their work had been lost."""
-    restarts: int
-    """In the same allocation."""
-    requeues: int
-    checkpoints: int
-
-
-def compute_figures(timeline: Timeline) -> Figures:
-    """Return the numbers of a run."""
-    seconds: dict[TimeKind, float] = {}
-    for span in timeline.spans:
-        seconds[span.kind] = seconds.get(span.kind, 0.0) + span.seconds
-    wall_s = timeline.end - timeline.begin
-    allocated_s = sum(seconds.get(kind, 0.0) for kind in ALLOCATED)
-    attempts = timeline.attempts
-    kinds = Counter(event.kind for attempt in attempts for event in attempt.events.events)
-    # The supervisor has no event of a requeue that a user asked for, but Slurm counts them in the attempts' names; and
-    # after a requeue there may be no attempt yet.
-    events: Counter[str] = Counter()
-    by_name: Counter[str] = Counter()
-    for attempt in attempts:
-        events[attempt.job_id] += len(attempt.events.all("requeue"))
-        by_name[attempt.job_id] = max(by_name[attempt.job_id], attempt_order(attempt.name)[0])
-    measured = [(attempt.progress, attempt.kept) for attempt in attempts if attempt.progress]
-    useful_s = seconds.get("useful", 0.0) if measured else None
-    taken = sum(progress.last - progress.first for progress, _ in measured)
-    distinct = reached = 0  # the steps that lie in at least one attempt
-    for first, last in sorted((progress.first, progress.last) for progress, _ in measured):
-        distinct += max(0, last - max(first, reached))
-        reached = max(reached, last)
-    return Figures(
-        wall_s=wall_s,
-        allocated_s=allocated_s,
-        seconds=seconds,
-        goodput=_divide(useful_s, allocated_s),
-        goodput_wall=_divide(useful_s, wall_s),
-        steps_taken=taken,
-        steps_kept=sum(kept - progress.first for progress, kept in measured),
-        steps_repeated=taken - distinct,
-        restarts=kinds["restart"],
-        requeues=(events | by_name).total(),
-        checkpoints=kinds["checkpoint"],
-    )
-
-
-def _divide(part: float | None, whole: float) -> float | None:
-    return part / whole if part is not None and whole > 0 else None

@@ -68,7 +68,13 @@ TABLE = {
         ALL + STATUS + SUBMIT + SCRIPT + "slurmddp.config.resolve tempfile dataclasses subprocess",
     ),
     "status": May(VALUES, ALL + SUBMIT + SCRIPT + "slurmddp.monitoring.logs tempfile difflib"),
-    "status one": May(VALUES, ALL + SUBMIT + SCRIPT + "slurmddp.monitoring.logs tempfile difflib"),
+    "status one": May(
+        VALUES,
+        ALL.replace("slurmddp.report ", "slurmddp.report.collect slurmddp.report.html slurmddp.report.curves ")
+        + SUBMIT
+        + SCRIPT
+        + "slurmddp.monitoring.logs tempfile difflib",
+    ),
     "logs one": May(VALUES, ALL + SUBMIT + SCRIPT + "tempfile difflib"),
     "cancel one": May(VALUES, ALL + SCRIPT + SWEEP + "slurmddp.submission.submit slurmddp.monitoring.logs difflib"),
     "submit --dry-run": May(

@@ -154,6 +154,38 @@ def test_the_current_job_of_a_run_counts(typed):
     assert "mnist: job 18 is COMPLETED" in done.stdout and "17   FAILED" in done.stdout
 
 
+def test_a_named_run_has_the_time_of_all_its_attempts_and_what_it_was_spent_on(typed):
+    """Two nodes of eight GPUs: 10 s in the queue, 20 s until the first step, 40 s kept, 30 s lost; then 100 s more."""
+    run, at = run_of("mnist"), datetime(2026, 1, 2, tzinfo=UTC).timestamp()
+    run.spec.write_text('gpus-per-node = "a100:8"\n')
+    run.submissions.write_text(json.dumps({"job": "17", "time": datetime.fromtimestamp(at, UTC).isoformat()}) + "\n")
+    story = [
+        (10, "0.0", "attempt_start", {"nodes": "n[1-2]"}), (15, "0.0", "start", {"nodes": 2}),
+        (30, "0.0", "loop", {"step": 0, "total": 100}), (70, "0.0", "checkpoint", {"step": 40}),
+        (100, "0.0", "metrics", {"step": 70, "total": 100}), (100, "0.0", "restart", {"status": 76, "reason": "lost"}),
+        (100, "0.1", "attempt_start", {"nodes": "n[1-2]"}), (101, "0.1", "start", {"nodes": 2}),
+        (130, "0.1", "loop", {"step": 40, "total": 100}), (190, "0.1", "checkpoint", {"step": 100}),
+        (190, "0.1", "end", {"status": 0, "reason": "done"}), (190, "0.1", "job_end", {"status": 0, "reason": "done"}),
+    ]  # fmt: skip
+    run.events.write_text(
+        "".join(
+            json.dumps(
+                {"time": at + time, "event": kind, "job": "17", "attempt": attempt, "rank": 0, "host": "n1", **more}
+            )
+            + "\n"
+            for time, attempt, kind, more in story
+        )
+    )
+    statuses = [job("17", "COMPLETED", run=run)]
+    shown = " ".join(typed("status", "mnist", statuses=statuses).stdout.split())
+    assert "whole run 3m10s from its first submission on; 0.8 GPU-hours" in shown
+    assert "spent on useful steps 1m40s, startup 50s, lost work 30s, in the queue 10s" in shown
+    assert "ETTR 52.6% of all time, 55.6% of the allocated time; 30 steps taken again" in shown
+    (record,) = json.loads(typed("status", "mnist", "--json", statuses=statuses).stdout)
+    assert (record["whole_run"]["gpu_hours"], record["whole_run"]["ettr"]) == (0.8, 100 / 190)
+    assert "whole run" not in typed("status", "gpt", statuses=[job("19", "FAILED", run=None)]).stdout
+
+
 def test_json_has_every_field_and_nan_as_text(typed):
     bad = Progress(loss=float("nan"))
     done = typed("status", "17", "--json", statuses=[job(run=run_of("mnist"), submitted=NOON, progress=bad)])

@@ -83,7 +83,7 @@ def test_the_recorded_run_has_the_figures_that_were_counted_by_hand(recorded):
         "queued": pytest.approx(9.593, abs=1e-3),
         "absent": pytest.approx(15.385, abs=1e-3),
     }
-    assert (found["goodput"], found["goodput_wall"]) == (
+    assert (found["goodput"], found["ettr"]) == (
         pytest.approx(0.68056, abs=1e-5),
         pytest.approx(0.63461, abs=1e-5),
     )

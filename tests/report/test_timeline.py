@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from timelines import build
 
 from slurmddp.report.attempts import build_progress
-from slurmddp.report.timeline import compute_figures
+from slurmddp.report.figures import compute_figures
 from slurmddp.runs.history import Event, History
 from slurmddp.slurm.job_info import JobInfo
 
@@ -46,7 +46,7 @@ def test_a_run_without_trouble(story):
     assert (found.begin, found.end, found.attempts[0].outcome.kind) == (0, 96, "done")
     figure = compute_figures(found)
     assert (figure.wall_s, figure.allocated_s) == (96, 86)
-    assert (figure.goodput, figure.goodput_wall) == (58 / 86, 58 / 96)
+    assert (figure.goodput, figure.ettr) == (58 / 86, 58 / 96)
     assert (figure.steps_taken, figure.steps_kept, figure.steps_repeated) == (100, 100, 0)
 
 
@@ -76,7 +76,7 @@ def test_what_a_crash_loses_is_lost_and_done_again(story):
     ]  # fmt: skip
     figure = compute_figures(found)
     assert (figure.steps_taken, figure.steps_kept, figure.steps_repeated, figure.restarts) == (110, 100, 10, 1)
-    assert figure.goodput == 100 / 153 == figure.goodput_wall
+    assert figure.goodput == 100 / 153 == figure.ettr
 
 
 def test_of_a_run_that_failed_its_last_checkpoint_counts(story):
@@ -154,7 +154,7 @@ def test_a_program_that_tells_no_steps_has_no_goodput(story):
     story.at(10, "start").at(100, "end", status=0, reason="done")
     found = build(started(story, begins(4.0)), submitted(j7=0), now=999)
     assert compute_figures(found).seconds == {"queued": 4, "startup": 6, "unmeasured": 90}
-    assert (compute_figures(found).goodput, compute_figures(found).goodput_wall) == (None, None)
+    assert (compute_figures(found).goodput, compute_figures(found).ettr) == (None, None)
 
 
 def test_an_attempt_that_never_came_to_its_first_step_was_all_startup(story):
@@ -231,7 +231,7 @@ def test_a_run_of_which_nothing_is_known(story):
 def test_a_job_that_waits_for_its_first_start(story):
     found = build(story.history, submitted(j7=20), known=known_as("PENDING"), now=50)
     assert [(span.kind, span.seconds) for span in found.after] == [("queued", 30)]
-    assert compute_figures(found).goodput_wall is None
+    assert compute_figures(found).ettr is None
 
 
 KINDS = [
