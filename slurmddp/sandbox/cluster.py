@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, cast
@@ -226,21 +226,16 @@ def report(name: str = "default") -> Report:
         return Report(name=name, up=False, folder=str(Files.of_sandbox(name).folder), others=others)
     running = sandbox.daemons()
     records = sandbox.node_records() if running["daemons"]["slurmctld"] else {}
-    states = {node: record["State"] for node, record in records.items()}
-    seen = {node: states.get(node, "UNKNOWN") if is_on else "off" for node, is_on in running["nodes"].items()}
     cut = {node: " (cut)" if is_cut else "" for node, is_cut in running["disconnected"].items()}
-    log = sandbox.files.log
-    return Report(
-        name=name,
-        up=True,
-        folder=str(sandbox.files.folder),
-        nodes=tuple(Part(name=node, state=state + cut[node], log=str(log(node))) for node, state in seen.items()),
-        daemons=tuple(
-            Part(name=daemon, state="running" if runs else "ended", log=str(log(daemon)))
-            for daemon, runs in running["daemons"].items()
-        ),
-        others=others,
-    )
+    said = {node: records[node]["State"] if node in records else "UNKNOWN" for node in cut}
+    nodes = {node: (said[node] if is_on else "off") + cut[node] for node, is_on in running["nodes"].items()}
+    daemons = {daemon: "running" if runs else "ended" for daemon, runs in running["daemons"].items()}
+
+    def parts(states: Mapping[str, str]) -> tuple[Part, ...]:
+        return tuple(Part(name=one, state=state, log=str(sandbox.files.log(one))) for one, state in states.items())
+
+    folder = str(sandbox.files.folder)
+    return Report(name=name, up=True, folder=folder, nodes=parts(nodes), daemons=parts(daemons), others=others)
 
 
 def down(name: str = "default") -> bool:

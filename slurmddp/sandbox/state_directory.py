@@ -135,7 +135,7 @@ class Files:
 
     def read_plan(self) -> Plan:
         """Return the plan of the sandbox."""
-        fields = json.loads(self.plan.read_bytes(), object_hook=_with_tuples)
+        fields = _with_tuples(json.loads(self.plan.read_bytes()))
         return Plan(**fields | {"partitions": tuple(Shape(**shape) for shape in fields["partitions"])})
 
     def supervisor(self) -> Process | None:
@@ -152,12 +152,11 @@ class Files:
             shutil.rmtree(self.folder)
 
 
-def _with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return an object of JSON with tuples for its lists, and for the lists in them."""
-    lists = {name: value for name, value in fields.items() if isinstance(value, list)}
-    return fields | {
-        name: tuple(tuple(x) if isinstance(x, list) else x for x in value) for name, value in lists.items()
-    }
+def _with_tuples(value: Any) -> Any:
+    """Return a value of JSON with tuples for its lists."""
+    if isinstance(value, dict):
+        return {name: _with_tuples(item) for name, item in value.items()}
+    return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
 
 
 @contextlib.contextmanager

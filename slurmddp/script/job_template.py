@@ -14,7 +14,7 @@ from slurmddp.config.command import as_name, parse
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.resolve import Resolved
 from slurmddp.slurm.values import slurm_time
-from slurmddp.text import escape_text
+from slurmddp.text import escape_text, list_some
 
 DEFAULT: Final = "job.toml"
 _TEMPLATE: Final = Path(__file__).with_name("job.toml.j2")
@@ -107,8 +107,8 @@ def _allowed(only: Names, denied: tuple[str, ...], mine: Names) -> Names:
 
 
 def _for_partition(cluster: Cluster, partition: Partition) -> Iterator[str]:
-    others = [escape_text(other.name) for other in cluster.partitions if other != partition and not other.hidden]
-    listed = "others: " + ", ".join(others[:_NAMED]) + (", ..." if len(others) > _NAMED else "")
+    others = [other.name for other in cluster.partitions if other != partition and not other.hidden]
+    listed = f"others: {list_some(others, _NAMED)}"
     yield _line("partition", partition.name, "the default" if partition.default else listed)
     own_accounts, own_qos = _own(cluster, partition)
     accounts = sorted(own_accounts or (), key=lambda name: name != cluster.default_account)
@@ -116,7 +116,19 @@ def _for_partition(cluster: Cluster, partition: Partition) -> Iterator[str]:
     yield from _choice("account", accounts, needed=known or partition.accounts is not None)
     yield from _choice("qos", own_qos or (), needed=partition.qos is not None)
     yield _line("nodes", max(1, partition.min_nodes), f"of {partition.node_count}")
-    yield from _ranks(cluster, partition)
+    nodes = max(partition.usable, key=lambda nodes: (nodes.gpus > 0, nodes.count))
+    is_typed = nodes.gpu_type and len({other.gpu_type for other in partition.usable if other.gpus}) > 1
+    gpus = f"{nodes.gpu_type}:{nodes.gpus}" if is_typed else nodes.gpus
+    if gpus:
+        spec = JobSpec(job_name="x", partition=partition.name, gpus_per_node=str(gpus))
+        yield _line("gpus_per_node", gpus, "all of a node, a rank on each")
+    else:
+        spec = JobSpec(job_name="x", partition=partition.name, ntasks_per_node=min(2, nodes.cpus))
+        yield _line("ntasks_per_node", spec.tasks_per_node, "ranks on each node, which has no GPUs")
+    full = fill_open_values(Resolved(spec, {}), cluster)
+    for name in ("cpus_per_task", "mem"):  # what a job gets that leaves them open
+        if name in full.origins:
+            yield _align(f"# {_line(name, getattr(full.spec, name), '')}", f"when left out; {full.origins[name]}")
     limit_s = partition.max_time_s or _TIME_S
     most = f"at most {slurm_time(limit_s)}" if partition.max_time_s else "the partition has no limit"
     yield _line("time", slurm_time(min(_TIME_S, limit_s)), most)
@@ -124,29 +136,11 @@ def _for_partition(cluster: Cluster, partition: Partition) -> Iterator[str]:
 
 def _choice(key: str, names: Sequence[str], *, needed: bool) -> Iterator[str]:
     """Yield a line with the first name, or only a comment with all names where Slurm's default is enough."""
-    every = f"one of {', '.join(map(escape_text, names))}" if len(names) > 1 else ""
+    every = f"one of {', '.join(names)}" if len(names) > 1 else ""
     if names and needed:
         yield _line(key, names[0], every)
     elif every:
         yield _align(f'# {key} = "..."', f"{every}; without it, your default")
-
-
-def _ranks(cluster: Cluster, partition: Partition) -> Iterator[str]:
-    """Yield the ranks of a node, and in comments what a job gets that leaves the rest open."""
-    nodes = max(partition.usable, key=lambda nodes: (nodes.gpus > 0, nodes.count))
-    kinds = {other.gpu_type for other in partition.usable if other.gpus}
-    if nodes.gpus:
-        gpus = f"{nodes.gpu_type}:{nodes.gpus}" if len(kinds) > 1 and nodes.gpu_type else f"{nodes.gpus}"
-        spec = JobSpec(job_name="x", partition=partition.name, gpus_per_node=gpus)
-        yield _line("gpus_per_node", gpus if ":" in gpus else nodes.gpus, "all of a node, a rank on each")
-    else:
-        spec = JobSpec(job_name="x", partition=partition.name, ntasks_per_node=min(2, nodes.cpus))
-        yield _line("ntasks_per_node", min(2, nodes.cpus), "ranks on each node, which has no GPUs")
-    full = fill_open_values(Resolved(spec, {}), cluster)
-    for name in ("cpus_per_task", "mem"):
-        if name in full.origins:
-            text = _line(name, getattr(full.spec, name), "")
-            yield _align(f"# {text}", f"when left out; {escape_text(full.origins[name])}")
 
 
 def _line(name: str, value: str | int, remark: str) -> str:
@@ -154,7 +148,7 @@ def _line(name: str, value: str | int, remark: str) -> str:
 
 
 def _align(text: str, remark: str) -> str:
-    return f"{text:{_WIDTH - 1}} # {remark}" if remark else text
+    return f"{text:{_WIDTH - 1}} # {escape_text(remark)}" if remark else text
 
 
 def _toml(value: str | int) -> str:
