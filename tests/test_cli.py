@@ -21,7 +21,7 @@ from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
 from slurmddp.script.build import check_program
 
-TAKES = {"-N": True, "--nodes": True, "--stage-env": False, "--hold": False, "--requeue": False, "--no-requeue": False}
+TAKES = {"-N": True, "--nodes": True, "--hold": False, "--requeue": False, "--no-requeue": False}
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,6 @@ TAKES = {"-N": True, "--nodes": True, "--stage-env": False, "--hold": False, "--
         ("--hold", "--hold", None, ""),
         ("-N", "-N", None, ""),
         ("--unknown train.py", "--unknown", None, "train.py"),
-        ("--stage-env train.py", "--stage-env", None, "train.py"),
-        ("--stage-env=/local train.py", "--stage-env=/local", None, "train.py"),
     ],
 )
 def test_options_end_at_the_command(words, own, job_file, command):
@@ -254,15 +252,6 @@ def test_a_name_that_only_the_nodes_may_know_is_left_to_them():
     check_program(JobSpec(job_name="a", conda="e", command=("nequip-train", "-cn", "x")))
     with pytest.raises(UsageError, match=r"there is no file 'trian\.py'"):
         check_program(JobSpec(job_name="a", conda="e", command=("trian.py",)))
-
-
-@pytest.mark.parametrize(
-    ("words", "folder"), [(["--stage-env"], '"${TMPDIR:-/tmp}"'), (["--stage-env=/a b"], "'/a b'")]
-)
-def test_the_folder_of_a_staged_environment_stands_behind_an_equals_sign(words, folder, tmp_path):
-    (tmp_path / "train.py").touch()
-    done = typed("render", "--nodes=2", *words, "-c2", "train.py", cwd=tmp_path, PATH=os.environ["PATH"])
-    assert f'{folder}/slurmddp-"$UID") ||' in done.stdout, done.stderr
 
 
 LONG = "x" * 300

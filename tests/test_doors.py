@@ -45,7 +45,7 @@ STARTERS = {
     *("sandbox/cluster.py", "sandbox/first_process.py", "sandbox/programs.py"),
     "batch/__main__.py",
     "batch/notify.py",
-    *("script/build.py", "script/environment.py", "script/git.py"),
+    *("script/build.py", "script/git.py"),
     *("submission/prepare_data.py", "submission/run_local.py"),
     *("diagnose/flight_recorder.py", "diagnose/output_files.py"),
     *("doctor/python_check.py", "doctor/storage.py"),

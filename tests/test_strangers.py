@@ -8,7 +8,6 @@ import json
 import os
 import pickle
 import shutil
-import subprocess
 import sys
 import time
 
@@ -16,7 +15,6 @@ import pytest
 from command_line import slurmddp, typed
 from users import ALICE, MALLORY, OTHERS, PROJECT, give, make, open_to_all, plant, user
 
-from slurmddp.batch import stage
 from slurmddp.batch.__main__ import call_function
 from slurmddp.config.job_files import find_configuration
 from slurmddp.config.job_spec import JobSpec
@@ -32,7 +30,6 @@ from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import HERE
 from slurmddp.sandbox import state_directory
 from slurmddp.script import snapshot
-from slurmddp.script.environment import read_environment
 from slurmddp.submission.cancel import _record_cancellations
 
 PLANTED = "import pathlib; pathlib.Path('PWNED').touch()\n"
@@ -199,30 +196,6 @@ def link_in_the_code(place, _):
     assert "belongs to user 12002" in code_copy.explain_changed(copy)
 
 
-def archive_after_the_submission(place, _):
-    archive = make(place / ".environments-0", 0, 0o700) / "key.tar"
-    archive.write_bytes(b"planted")
-    node = stage.Node(place / "node", archive, "17", frozenset())
-    os.chown(archive, MALLORY, OTHERS)  # it alone
-    stage.check(node)
-    with pytest.raises(PermissionError, match="belongs to user 12002"):
-        stage.unpack(node)
-    plant(archive.parent)  # its folder
-    with pytest.raises(PermissionError, match="the archive is not yours alone"):
-        stage.stage(archive, place / "node", {})
-    assert not [path for path in (place / "node").iterdir() if path.is_dir()]
-
-
-def copy_on_a_node(place, _):
-    archive = make(place / ".environments-0", 0, 0o700) / "key.tar"
-    archive.write_bytes(b"")
-    scratch = make(place / "scratch", 0, 0o1777)
-    make(scratch / "slurmddp-0", MALLORY, 0o777)
-    (scratch / "slurmddp-0" / "key").mkdir()
-    with pytest.raises(PermissionError, match="belongs to user 12002|every user may write"):
-        stage.check(stage.Node(scratch / "slurmddp-0", archive, "17", frozenset()))
-
-
 # --- Configuration, rules, and what lies in the working folder
 
 
@@ -253,8 +226,6 @@ def module_in_the_working_folder(place, _):
     (place / "json.py").write_text(PLANTED)
     found = python_check.probe_python(sys.executable, JobSpec(job_name="x"), dict(os.environ))
     assert not isinstance(found, str) and found["slurmddp"]
-    with pytest.raises(UsageError, match="stage-env"):  # a Python of the system, or what it is here
-        read_environment(JobSpec(job_name="x", python="/usr/bin/python3", stage_env="TMPDIR"))
 
 
 def shell_start_up_files(place, _):
@@ -356,8 +327,6 @@ ATTACKS = (
     listing_that_leaves_a_file_out,
     module_beside_the_code,
     link_in_the_code,
-    archive_after_the_submission,
-    copy_on_a_node,
     configuration_of_the_project,
     rules_of_the_site,
     module_in_the_working_folder,
@@ -430,22 +399,6 @@ def test_a_run_that_was_replaced_while_it_waited_starts_nothing(place, slurm_env
     assert wait_for_job(job)["ExitCode"] == "77:0"
     assert not (place / "PWNED").exists()
     assert "trained" not in "".join(path.read_text() for path in place.rglob("*.out"))
-
-
-def test_an_environment_s_archive_of_another_user_is_not_unpacked(place, slurm_env):
-    """The Python of an archive that was planted under the right name ran as the owner of the job."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", place / "venv"], check=True)
-    environment = read_environment(JobSpec(job_name="x", venv=str(place / "venv"), stage_env="TMPDIR"))
-    archives = place / "jobs" / f".environments-{os.getuid()}"
-    archives.mkdir(parents=True)
-    (archives / f"{environment.key}.tar").write_bytes(b"planted")
-    plant(archives)
-    command = ("submit", "--ntasks-per-node=1", "--venv=venv", "--stage-env=TMPDIR", "train.py")
-    slurmddp(*command, cwd=place, environ=slurm_env, status=2)
-    os.chown(archives, 0, 0)
-    archives.chmod(0o777)
-    slurmddp(*command, cwd=place, environ=slurm_env, status=2)
-    assert (archives / f"{environment.key}.tar").read_bytes() == b"planted"
 
 
 def test_a_folder_that_every_user_may_write_to_gets_no_run_and_nothing_is_submitted(place, slurm_env, slurm):

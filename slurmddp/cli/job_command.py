@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _JOB_ONLY: Final = frozenset(
     {"-N", "--nodes", "--ntasks-per-node", "--gpus-per-node", "--cpus-per-task", "--partition", "--account", "--qos"}
-    | {"--time", "--launcher", "--hold", "--after", "--after-ok", "--dry-run", "--wait", "--follow", "--stage-env"}
+    | {"--time", "--launcher", "--hold", "--after", "--after-ok", "--dry-run", "--wait", "--follow"}
     | {"--gpus"}  # of `scale`
 )
 """Options that training programs rarely have: behind COMMAND they were most likely meant for the job."""
@@ -87,8 +87,7 @@ class JobCommand(click.Command):
         """For each spelling of an option, whether a value follows it."""
         for item in self.params:
             if isinstance(item, click.Option):
-                is_bare = item.name in _BY_NAME and _BY_NAME[item.name].option.bare
-                takes_value |= dict.fromkeys((*item.opts, *item.secondary_opts), not item.is_flag and not is_bare)
+                takes_value |= dict.fromkeys((*item.opts, *item.secondary_opts), not item.is_flag)
         own, job_file, words = split_command_line(args, takes_value)
         for before, word in pairwise(("", *own)):
             is_long = f"-{word}".partition("=")[0] in takes_value and word not in takes_value
@@ -318,12 +317,10 @@ def _build_option(field: Field, name: str) -> click.Option:
         both = default or name not in _BY_NAME
         names = [f"--{field.key}/--no-{field.key}"] if both else names
         return click.Option([*names, name], is_flag=True, default=None, help=text)
-    bare: dict[str, Any] = {"is_flag": False, "flag_value": option.bare} if option.bare else {}
     return click.Option(
         [*names, name],
         metavar=option.metavar or "|".join(field.choices) or ("N" if field.is_number else "TEXT"),
         multiple=field.is_list,
-        **bare,
         help=text,
         shell_complete=lambda _context, _option, incomplete: _complete_value(field, incomplete),
     )

@@ -99,9 +99,6 @@ VENV_VARIABLE: Final = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re
 """The same in --venv, where it may be any variable."""
 _LITERAL: Final = re.compile(r"\$\{?(SLURM_[A-Z0-9_]+)\}?")
 
-NODE_TMPDIR: Final = "TMPDIR"
-"""Stands in --stage-env for the folder of temporary files on the nodes."""
-
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One job: the options of sbatch, the launcher of the ranks, and the program of each rank."""
@@ -195,14 +192,6 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         Option("A folder to mount besides the run's folder and the working directory.", metavar="SRC[:DST][:ro]"),
     ] = ()
     snapshot: Annotated[bool, Option("Run a copy of the code, made when the job is submitted.")] = False
-    stage_env: Annotated[
-        Text,
-        Option(
-            "Copy the Python environment to each node's disk, below DIR [default: $TMPDIR or /tmp].",
-            metavar="[=DIR]",
-            bare=NODE_TMPDIR,
-        ),
-    ] = None
     launcher: Annotated[
         Literal["srun", "fork", "torchrun", "manual"],
         Option(
@@ -385,7 +374,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
                 "--rendezvous file with --launcher manual: nothing makes a new file for each attempt; leave it out"
             )
         self._check_absent(
-            ("reset", "template", "snapshot", "resume-args", "stage-env", "srun", "before-ranks", "after-ranks"),
+            ("reset", "template", "snapshot", "resume-args", "srun", "before-ranks", "after-ranks"),
             "--launcher manual, which makes no batch script; leave it out",
         )
 
@@ -421,23 +410,15 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(f"--resume-args: {CHECKPOINT_WORD} needs --checkpoints, as in --checkpoints 'out/*.pt'")
 
     def _check_environment(self) -> None:
-        """Check the options of the container, and of the environment that is copied to the nodes."""
+        """Check the options of the container."""
         for mount in self.container_mount:
             check_mount(mount)
         if self.container:
             self._check_absent(
-                ("venv", "conda", "stage-env"), "--container, which brings a Python of its own; leave one of them out"
+                ("venv", "conda"), "--container, which brings a Python of its own; leave one of them out"
             )
         if self.launcher == "manual" and self.runtime == "pyxis":
             raise UsageError("--launcher manual with pyxis, which is part of srun; give --container-runtime apptainer")
-        if self.stage_env is None:
-            return
-        if self.stage_env != NODE_TMPDIR and not self.stage_env.startswith("/"):
-            raise UsageError(
-                f"--stage-env: {quote_value(self.stage_env)} is not an absolute path, as in --stage-env=/local"
-            )
-        if self.python and "/" not in self.python:
-            raise UsageError(f"--stage-env with --python {self.python}, which is no path; give its path, or --venv")
 
     @property
     def literal_variables(self) -> tuple[str, ...]:

@@ -28,8 +28,6 @@ class Option(msgspec.Struct, frozen=True):
     also: str = ""
     """A second long name."""
     metavar: str = ""
-    bare: str = ""
-    """The value of an option that was typed alone; another value then follows a `=`."""
     group: str = ""
     """The heading of `--help-all` that begins with this option."""
     variable: str = ""

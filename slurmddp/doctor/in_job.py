@@ -126,7 +126,6 @@ def build_check_spec(spec: JobSpec, folder: Path) -> JobSpec:
         hold=False,
         reset=False,
         after_signal_exit_0="done",  # it handles the stop signal that it sends to itself
-        stage_env=None,
         wrap=None,
         before_ranks=(),
         after_ranks=(),

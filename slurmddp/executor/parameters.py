@@ -50,7 +50,7 @@ _REFUSED: Final[Mapping[str, str]] = {
         "the ranks run in the Python that submits, or Executor(python=...)",
     ),
     **dict.fromkeys(
-        ("template", "no-python", "snapshot", "stage-env", "reset", "runs-dir", "profile"),
+        ("template", "no-python", "snapshot", "reset", "runs-dir", "profile"),
         "an executor does not use it",
     ),
     "python": "give it as Executor(python=...)",

@@ -242,11 +242,6 @@ class RunDir(_Folder):
                 return
 
 
-def environment_archive(runs_dir: str, key: str) -> Path:
-    """The archive of a Python environment that jobs stage on their nodes; all of this user's runs there share it."""
-    return Path.cwd() / runs_dir / f".environments-{os.getuid()}" / f"{key}.tar"
-
-
 def _describe_wrong_folder(path: Path) -> str:
     if not path.is_symlink():
         return "is a file, not a folder"

@@ -24,7 +24,6 @@ from slurmddp.text import quote_value
 
 if TYPE_CHECKING:
     from slurmddp.config.job_array import Array
-    from slurmddp.script.environment import Environment
     from slurmddp.script.snapshot import Code
 
 _NO_PYTHON: Final = re.compile(
@@ -39,8 +38,6 @@ class Script(NamedTuple):
     text: bytes
     code: "Code | None" = None
     """The code of a job with a snapshot."""
-    environment: "Environment | None" = None
-    """The Python environment that the job stages on its nodes."""
     notices: tuple[str, ...] = ()
     """What the user is told of a script of their own."""
 
@@ -48,7 +45,7 @@ class Script(NamedTuple):
 def build_script(spec: JobSpec, array: "Array | None" = None) -> Script:
     """Return the batch script of a job; `array` has the programs of an array's tasks.
 
-    Raises UsageError when the training script or the data is missing, for code or an environment that cannot be copied,
+    Raises UsageError when the training script or the data is missing, for code that cannot be copied,
     and for the user's own shell lines that bash cannot parse.
     """
     reset_number = RunDir.named(spec.runs_dir, spec.job_name).next_reset
@@ -56,23 +53,19 @@ def build_script(spec: JobSpec, array: "Array | None" = None) -> Script:
         return _add_to_own_script(spec, spec.script, reset_number)
     for program in array.programs if array else (spec,):
         check_program(program)
-    code, environment = None, None
+    code = None
     if spec.snapshot:
         from slurmddp.script.snapshot import read_code  # noqa: PLC0415 few jobs need it, and it slows down every start
 
         code = read_code(spec)
-    if spec.stage_env:
-        from slurmddp.script.environment import read_environment  # noqa: PLC0415 as above
-
-        environment = read_environment(spec)
-    script = render(spec, reset_number=reset_number, code=code, array=array, environment=environment)
+    script = render(spec, reset_number=reset_number, code=code, array=array)
     if spec.setup_file:
         _check_shell("--setup-file: bash cannot parse these lines", read_named_text(spec.setup_file, "--setup-file"))
     if spec.setup:
         _check_shell("--setup: bash cannot parse these lines", "\n".join(spec.setup))
     if spec.template:
         _check_shell(f"template {quote_value(spec.template)}: bash cannot parse the script that it makes", script)
-    return Script(script.encode(), code, environment)
+    return Script(script.encode(), code)
 
 
 def _add_to_own_script(spec: JobSpec, own: BatchScript, reset_number: int) -> Script:

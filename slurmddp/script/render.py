@@ -23,7 +23,7 @@ from slurmddp import variables
 from slurmddp.attach import BOOTSTRAP, run_words
 from slurmddp.config import container
 from slurmddp.config.job_files import read_named_text
-from slurmddp.config.job_spec import CHECKPOINT_WORD, NODE_TMPDIR, JobSpec, for_torchrun
+from slurmddp.config.job_spec import CHECKPOINT_WORD, JobSpec, for_torchrun
 from slurmddp.config.python_env import environment_of
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
@@ -36,7 +36,6 @@ from slurmddp.version import __version__
 
 if TYPE_CHECKING:
     from slurmddp.config.job_array import Array
-    from slurmddp.script.environment import Environment
     from slurmddp.script.snapshot import Code
 
 BASE: Final = "base.sbatch.j2"
@@ -56,7 +55,6 @@ def render(
     reset_number: int = 1,
     code: "Code | None" = None,
     array: "Array | None" = None,
-    environment: "Environment | None" = None,
     single_attempt: bool = False,
 ) -> str:
     """Return the script of a job, or the commands to type with `--launcher manual`. The same job gives the same text.
@@ -67,7 +65,7 @@ def render(
     used.
     """
     options = _supervisor_options(spec, reset_number, single_attempt=single_attempt)
-    context = _context(spec, options, code, array, environment)
+    context = _context(spec, options, code, array)
     templates = _templates()
     if spec.launcher == "manual":
         return templates.get_template(MANUAL).render(context | _manual_context(spec))
@@ -236,7 +234,6 @@ def _context(
     options: Options,
     code: "Code | None" = None,
     array: "Array | None" = None,
-    environment: "Environment | None" = None,
 ) -> dict[str, Any]:
     python = python_of(spec)
     is_bootstrapped = not spec.container and python != sys.executable
@@ -249,10 +246,10 @@ def _context(
         "supervisor_python": quoting.shell(spec.supervisor_python or sys.executable),
         "supervisor_start": run_words(spec.supervisor_python or sys.executable, has_slurmddp=True),
         "supervisor_words": tuple(build_arguments(options)),
-        "python": quoting.lines(f'"${variables.ENVIRONMENT}"/bin/python3') if environment else python,
+        "python": python,
         "is_bootstrapped": is_bootstrapped,
         "run_words": quoting.lines(f'-u "${variables.BOOTSTRAP}"') if is_bootstrapped else _run_words(spec),
-        "virtual_environment": None if spec.container or spec.venv or environment else environment_of(python),
+        "virtual_environment": None if spec.container or spec.venv else environment_of(python),
         "program": quoting.Quoted(_TASK_PROGRAM) if array or spec.resume_args else quoting.job_words(_words(spec)),
         "wrap_words": quoting.shell(_wrap_words(spec)),
         "first_program": None if array else quoting.job_words(_words(spec)),
@@ -275,13 +272,7 @@ def _context(
         ],
         "code": code,
         "teardown_lines": (),
-        "environment": environment,
     }
-    if environment:
-        folder = quoting.lines('"${TMPDIR:-/tmp}"') if spec.stage_env == NODE_TMPDIR else quoting.shell(spec.stage_env)
-        archives = _path_word(f"{spec.runs_dir.rstrip('/')}/.environments-", '"$PWD"')
-        context["archive_word"] = quoting.lines(f'{archives}"$UID"/{environment.key}.tar')
-        context["stage_word"] = quoting.lines(f'{folder}/slurmddp-"$UID"')  # a folder of each user's own
     return context | _container_context(spec, spec.container) if spec.container else context
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Final
 
 from slurmddp.slurm.environment import user
@@ -82,11 +81,6 @@ def cancel(*job_ids: str, signal: str = "") -> list[str]:
     return ["scancel", *([f"--signal={signal}"] if signal else []), *job_ids]
 
 
-def run_on_each_node(nodes: int, *words: str) -> list[str]:
-    """Return the command that runs a program once on each node of the job."""
-    return ["srun", f"--ntasks={nodes}", "--ntasks-per-node=1", "--mpi=none", "--export=ALL", *words]
-
-
 def run_beside(number: int, node: str, *words: str) -> list[str]:
     """Return the command that runs a program once on a node of a running job, beside what runs there."""
     return [*_beside(number, node), "--gres=none", "--input=none", *words]
@@ -100,8 +94,3 @@ def exec_beside(number: int, node: str, *words: str, pty: bool) -> list[str]:
 def _beside(number: int, node: str) -> list[str]:
     where = [f"--jobid={number}", f"--nodelist={node}", "--nodes=1", "--ntasks=1"]
     return ["srun", "--overlap", *where, "--mem=0", "--mpi=none", "--quiet"]
-
-
-def broadcast(file: Path, target: Path) -> list[str]:
-    """Return the command that copies a file to the disk of each node of the job."""
-    return ["sbcast", "--force", str(file), str(target)]

@@ -1,7 +1,6 @@
 """Submits a job: checks it, hands its script to sbatch, records it in the run's folder. A refusal leaves no files."""
 
 import signal
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -21,7 +20,6 @@ from slurmddp.runs.ownership import hold_submission
 from slurmddp.runs.submissions import read_origin, submissions
 from slurmddp.script import snapshot
 from slurmddp.script.build import build_script, check_environment, check_variables
-from slurmddp.script.environment import pack_environment
 from slurmddp.slurm import client, commands
 from slurmddp.slurm.client import LostAnswerError
 from slurmddp.slurm.job_info import JobInfo
@@ -79,11 +77,6 @@ def submit(
         report_run_state(request, run, script.code, tell)
         if script.code:
             folder.code_copy = snapshot.copy_code(script.code, run)
-        if script.environment:
-            begin = time.monotonic()  # packing takes a while
-            if archive := pack_environment(script.environment, str(run.path.parent)):
-                how = f"in {time.monotonic() - begin:.0f} s: {archive}, {archive.stat().st_size / 2**20:.0f} MB"
-                tell(f"packed {script.environment.prefix} for --stage-env {how}")
         with _held_signals():
             first = handover.submit(killed=killed)
             folder.is_needed = True

@@ -130,10 +130,6 @@ def test_options_of_the_network_are_variables_that_the_users_own_come_after():
         ({"resume_args": "x={checkpoint}", "command": ("t.py",)}, "needs --checkpoints"),
         ({"resume_args": "--x", "command": ("t.py",), "launcher": "manual"}, "--resume-args with --launcher manual"),
         ({"snapshot": True, "launcher": "manual"}, "--snapshot with --launcher manual"),
-        ({"stage_env": "/local", "launcher": "manual"}, "--stage-env with --launcher manual"),
-        ({"stage_env": "/local", "container": "a.sif"}, "--stage-env with --container"),
-        ({"stage_env": "/local", "python": "python3.12"}, "--stage-env with --python python3.12, which is no path"),
-        ({"stage_env": "local"}, "'local' is not an absolute path"),
     ],
 )
 def test_arguments_to_resume_that_cannot_be_meant_are_refused(values, message):

@@ -18,7 +18,6 @@ from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
 from slurmddp.script import render as render_module
-from slurmddp.script.environment import Environment
 from slurmddp.submission.sweep_grid import parse, settings, tasks
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -68,29 +67,6 @@ def contained(runtime: str) -> str:
         command=("train.py",),
     )
     return render(spec).replace(PACKAGE, "/site-packages/slurmddp")
-
-
-def staged(launcher: str) -> str:
-    python = "/shared/my venv/bin/python"
-    values = {"nodes": 2, "gpus_per_node": "8", "launcher": launcher, "command": ("train.py",)}
-    environment = Environment(Path("/shared/my venv"))
-    environment.__dict__["key"] = "0123456789abcdef"
-    return render(
-        job(**values, stage_env="/local disk", python=python, supervisor_python=python), environment=environment
-    )
-
-
-def test_the_script_of_a_staged_environment_is_the_one_on_file_and_clean():
-    file = GOLDEN / "stage-env.sbatch"
-    assert staged("fork") == file.read_text()
-    check_shell(file)
-
-
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_every_python_of_the_ranks_is_the_staged_one(launcher):
-    launch = staged(launcher).split("launch() {")[1].split("\n}\n")[0]
-    assert "python3 " not in launch.replace('"$SLURMDDP_ENVIRONMENT"/bin/python3 ', "")
-    assert launch.count("SLURMDDP_ENVIRONMENT") == (2 if launcher == "torchrun" else 1)
 
 
 def swept(launcher: str) -> str:
@@ -528,4 +504,3 @@ if __name__ == "__main__":
     for image in IMAGES:
         (GOLDEN / f"{image}.sbatch").write_text(contained(image))
     (GOLDEN / "sweep.sbatch").write_text(swept("srun"))
-    (GOLDEN / "stage-env.sbatch").write_text(staged("fork"))

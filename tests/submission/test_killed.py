@@ -5,7 +5,6 @@ SLURMDDP_TESTS_SOAK=1, as in `make soak`, all of them.
 """
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -122,12 +121,6 @@ def judge_requeued(scene: Scene) -> None:
     assert scene.queued() == [submissions(scene.run)[0]["job"]]
 
 
-def judge_archive(scene: Scene) -> None:
-    (archive,) = (scene.folder / "jobs").glob(".environments-*")
-    names = sorted(re.sub("[0-9a-f]{16}", "KEY", path.name) for path in archive.iterdir())
-    assert names == [".gitignore", "KEY.tar"], names
-
-
 def judge_copy(scene: Scene) -> None:
     (copy,) = scene.run.codes.iterdir()
     assert (copy / "train.py").is_file() and copy.name == submissions(scene.run)[-1]["code"]
@@ -138,7 +131,6 @@ COMMANDS = {
     "submit": Command(("submit", *HELD, "train.py")),
     "reset": Command(("submit", *HELD, "--reset", *RUNNING, "true"), make_state, judge_reset),
     "snapshot": Command(("submit", *HELD, "--snapshot", "train.py"), judge=judge_copy),
-    "stage-env": Command(("submit", *HELD, "--stage-env", "--python={python}", "train.py"), judge=judge_archive),
     "sweep": Command(("sweep", *HELD, "--set", "lr=1,2,3,4,5", "train.py", "--lr", "{{lr}}")),
     "cancel": Command(("cancel", "{name}"), start_job, judge_cancelled, is_submission=False),
     "requeue": Command(("requeue", "{name}"), start_job, judge_requeued, is_submission=False),
