@@ -21,6 +21,7 @@ from slurmddp.executor.job import CALL_VARIABLE, Job, call_file
 from slurmddp.script.render import render_callables
 from slurmddp.slurm import client, commands
 from slurmddp.slurm.client import LostAnswerError
+from slurmddp.slurm.sbatch_command import sbatch_command
 from slurmddp.submission.submit_once import sbatch
 from slurmddp.text import quote_value
 
@@ -184,10 +185,11 @@ class Executor(theirs.SlurmExecutor):
             others = (path.name.partition("_")[0] for path in folder.rglob("*_submission.sh"))
             return list({*self._submitted, *others})
 
+        output = folder / (f"{number}_0_log.{stream}" if folder == self.folder else f"slurm-{number}.out")
         return sbatch(
             script,
+            sbatch_command(output=output),
             name=self._spec(self.parameters).job_name,
-            output=folder / (f"{number}_0_log.{stream}" if folder == self.folder else f"slurm-{number}.out"),
             known=known,
             environ={**os.environ, CALL_VARIABLE: str(handover)},
             notice=logger.get_logger().warning,

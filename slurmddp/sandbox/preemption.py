@@ -35,7 +35,8 @@ def preempt(job_id: str, environ: Environ) -> None:
     check_preemptible(job, {record["PartitionName"]: record for record in partitions if record})
     if _has_begun(job):
         return
-    preemptor, _ = sbatch_command.submit(preemptor_script(job), output=Path("/dev/null"), environ=environ)
+    command = sbatch_command.sbatch_command(output=Path("/dev/null"))
+    preemptor, _ = sbatch_command.submit(command, preemptor_script(job), environ)
     try:
         _wait(job_id, preemptor.number, environ)
     except BaseException:

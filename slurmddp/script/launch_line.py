@@ -36,8 +36,6 @@ _PLAIN: Final = dict.fromkeys(("time", "nohup", "command", "stdbuf", "setsid"), 
 _PREFIXES: Final = _PLAIN | {"exec": "-a", "nice": "-n", "env": "-u", "timeout": "-k -s"}
 """Words before a command, each with its options that take a value."""
 _POSITIONAL: Final = re.compile(rb"\$\{?[#!]?[1-9@*#]")
-_REQUEUES: Final = re.compile(r"\bscontrol\s+requeue\b")
-_ONLY_SAYS: Final = re.compile(r"\s*(echo|printf|scontrol\s+requeue|exit|return|date|sleep|:|true)\b.*")
 
 
 class Launch(NamedTuple):
@@ -277,13 +275,7 @@ def _explain_choice(place: str, chosen: _Candidate, others: list[_Candidate]) ->
 
 
 def _explain_others(root: Node, place: str, path: str) -> Iterator[str]:
-    """Yield what the user should know of other lines: a script that submits itself, traps that only requeue."""
-    functions = {
-        _text(name): _text(body)
-        for node in root.children
-        if node.type == "function_definition" and (name := node.child_by_field_name("name"))
-        if (body := node.child_by_field_name("body"))
-    }
+    """Yield a line for each statement by which the script submits itself."""
     for one in _commands(root):
         words = _program(_words(one.node))
         guarded = any(
@@ -295,11 +287,6 @@ def _explain_others(root: Node, place: str, path: str) -> Iterator[str]:
                 f"{place} {one.line} submits the script again; slurmddp requeues the job by itself, so that two jobs "
                 "would go on: leave the line out"
             )
-        if words[:1] == ["trap"] and len(words) > 2:  # noqa: PLR2004
-            code = functions.get(words[1], words[1]).strip("{} \n")
-            parts = [part for part in re.split(r"[;\n]|&&", code) if part.strip()]
-            if _REQUEUES.search(code) and all(map(_ONLY_SAYS.fullmatch, parts)):
-                yield f"{place} {one.line}: this trap only requeues, which slurmddp does by itself; it works as before"
 
 
 def _explain_none(root: Node, path: str) -> str:

@@ -123,20 +123,14 @@ def _wait(process: "Popen[bytes]", program: str, stdin: bytes, timeout_s: float,
     """Return the answer of a program; after `slow_s` say that it is waited for."""
     from subprocess import TimeoutExpired  # noqa: PLC0415 - see above
 
-    try:
-        if slow_s < timeout_s:
-            with suppress(TimeoutExpired):
-                return _answer(process, slow_s, stdin)
+    for number, limit_s in enumerate([slow_s, timeout_s - slow_s] if slow_s < timeout_s else [timeout_s]):
+        if number:
             _report_slow(program)
-            return _answer(process, timeout_s - slow_s)
-        return _answer(process, timeout_s, stdin)
-    except TimeoutExpired as error:
-        raise LostAnswerError(f"{program} did not end within {timeout_s:.0f} s") from error
-
-
-def _answer(process: "Popen[bytes]", timeout_s: float, stdin: "bytes | None" = None) -> Answer:
-    out, err = process.communicate(stdin, timeout_s)
-    return Answer(process.returncode, out.decode("utf-8", "surrogateescape"), err.decode("utf-8", "surrogateescape"))
+        with suppress(TimeoutExpired):
+            out, err = (text.decode("utf-8", "surrogateescape") for text in process.communicate(stdin, limit_s))
+            return Answer(process.returncode, out, err)
+        stdin = b""
+    raise LostAnswerError(f"{program} did not end within {timeout_s:.0f} s")
 
 
 def _check_configuration(environ: Mapping[str, str]) -> None:

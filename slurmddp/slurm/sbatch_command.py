@@ -13,17 +13,15 @@ from slurmddp.slurm.job_info import JobId
 from slurmddp.slurm.values import parse_moment
 
 
-def sbatch_command(*, output: Path | None, dependency: str = "", name: str = "", file: Sequence[str] = ()) -> list[str]:
+def sbatch_command(*, output: Path | None, dependency: str = "", name: str = "") -> list[str]:
     """Return the command that submits a script from standard input, with its log at `output`.
 
     `%` in the folder's path is doubled, because sbatch replaces it. A dependency or a name beats that of the script.
-    `file` is the script's file with its arguments, where it is not read from standard input.
     """
     command = ["sbatch", "--parsable"]
     if output:
         command.append(f"--output={str(output.parent).replace('%', '%%')}/{output.name}")
-    command += [f"--{key}={value}" for key, value in (("dependency", dependency), ("job-name", name)) if value]
-    return [*command, *file]
+    return command + [f"--{key}={value}" for key, value in (("dependency", dependency), ("job-name", name)) if value]
 
 
 def parse_sbatch(answer: Answer) -> JobId:
@@ -40,21 +38,12 @@ def parse_sbatch(answer: Answer) -> JobId:
     return JobId(*found[-1])
 
 
-def submit(
-    script: bytes,
-    *,
-    output: Path | None,
-    environ: Mapping[str, str],
-    dependency: str = "",
-    name: str = "",
-    file: Sequence[str] = (),
-) -> tuple[JobId, str]:
-    """Submit a script; return the job id and the warnings of sbatch in one line.
+def submit(command: Sequence[str], script: bytes, environ: Mapping[str, str]) -> tuple[JobId, str]:
+    """Submit a script by `sbatch_command`; return the job id and the warnings of sbatch in one line.
 
     Raises as `parse_sbatch` and `ask` do.
     """
-    command = sbatch_command(output=output, dependency=dependency, name=name, file=file)
-    answer = client.ask(command, environ, stdin=b"" if file else script)
+    answer = client.ask(command, environ, stdin=script)
     return parse_sbatch(answer), answer.reason if answer.stderr.strip() else ""
 
 

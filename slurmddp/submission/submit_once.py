@@ -106,13 +106,12 @@ def _file_beside(own: Sequence[str], text: bytes) -> Iterator[tuple[str, ...]]:
 
 def sbatch(
     script: bytes,
+    command: Sequence[str],
     *,
     name: str,
-    output: Path | None,
     known: Callable[[], Sequence[str]],
     environ: Mapping[str, str],
     notice: Notice,
-    dependency: str = "",
     own: Sequence[str] = (),
 ) -> JobId:
     """Submit once, also when the answer is lost: the job is looked for before sbatch is tried again.
@@ -125,14 +124,7 @@ def sbatch(
     for _ in range(ATTEMPTS):
         try:
             with _file_beside(own, script) as file:
-                job_id, said = sbatch_command.submit(
-                    script,
-                    output=output,
-                    environ=environ,
-                    dependency=dependency,
-                    name=name if own else "",
-                    file=file,
-                )
+                job_id, said = sbatch_command.submit([*command, *file], b"" if file else script, environ)
         except LostAnswerError as error:
             lost = error
         else:
@@ -199,13 +191,17 @@ class Handover:
         known = [record["job"] for record in submissions(self.run)]
         spec = self.request.resolved.spec
         job_id = killed and self._find_left(killed, known)
-        job_id = job_id or sbatch(
-            self.script.text,
-            name=spec.slurm_name,
+        command = sbatch_command.sbatch_command(
             # a script of the user's own says where its output goes
             output=None if spec.script else self.run.batch_log("%A_%a" if self.request.array else "%j"),
-            own=(spec.script.path, *spec.command[1:]) if spec.script else (),
             dependency=f"afterany:{after}" if after else "",
+            name=spec.slurm_name if spec.script else "",
+        )
+        job_id = job_id or sbatch(
+            self.script.text,
+            command,
+            name=spec.slurm_name,
+            own=(spec.script.path, *spec.command[1:]) if spec.script else (),
             known=lambda: known,
             environ=self.environ,
             notice=self.notice,

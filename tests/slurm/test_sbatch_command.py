@@ -61,7 +61,7 @@ def test_a_percent_sign_in_the_logs_folder_is_meant_literally_and_a_dependency_b
 
 def test_a_program_that_is_missing_or_cannot_be_started_is_told_so_in_one_line(tmp_path):
     with pytest.raises(ClusterError, match="sbatch was not found.*slurmddp run"):
-        submit(b"#!/bin/bash\n", output=Path("x"), environ={"PATH": str(tmp_path)})
+        submit(["sbatch"], b"#!/bin/bash\n", {"PATH": str(tmp_path)})
     (tmp_path / "sbatch").write_text("")
     with pytest.raises(ClusterError, match="sbatch cannot be started: Permission denied; "):
-        submit(b"#!/bin/bash\n", output=Path("x"), environ={"PATH": str(tmp_path)})
+        submit(["sbatch"], b"#!/bin/bash\n", {"PATH": str(tmp_path)})
