@@ -104,15 +104,11 @@ class JobCommand(click.Command):
             raise UsageError(f"{error.message.rstrip('.')}; {opposite} is the opposite") from error
         if words and args[len(own) + bool(job_file)] != "--":
             _check_placement(f"{ctx.command_path} ", own, job_file, words, takes_value)
-        ctx.params["setup_order"] = self._order_setup(ctx, own)
+        typed = self.make_parser(ctx).parse_args(list(own))[2]  # each option in its place, as often as it was typed
+        ctx.params["setup_order"] = tuple(item.name for item in typed if item.name in SETUP)
         ctx.params["job_file"] = Path(job_file) if job_file else None
         ctx.params["words"] = words
         return rest
-
-    def _order_setup(self, ctx: click.Context, own: Sequence[str]) -> tuple[str, ...]:
-        """Return the set-up options that were typed, in their order, each as often as it was typed."""
-        given = self.make_parser(ctx).parse_args(list(own))[2]
-        return tuple(item.name for item in given if item.name in SETUP)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
         """Complete options before COMMAND, and file names elsewhere."""

@@ -120,19 +120,16 @@ def status(context: click.Context, name: str, *, as_json: bool) -> None:
 
 
 _NODE_COMMANDS: Final = (
-    (sandboxes.Sandbox.kill, "off", "Switch NODE off: all its processes end at once.", None),
-    (sandboxes.Sandbox.boot, "on", "Switch NODE on again; return when Slurm can use it.", None),
-    (sandboxes.Sandbox.disconnect, "disconnected", "Disconnect NODE from the network; its processes go on.", None),
-    (
-        *(sandboxes.Sandbox.reconnect, "connected"),
-        *("Connect NODE to the network again; return when Slurm can use it.", "Connect NODE to the network again."),
-    ),
+    (sandboxes.Sandbox.kill, "off", "Switch NODE off: all its processes end at once."),
+    (sandboxes.Sandbox.boot, "on", "Switch NODE on again; return when Slurm can use it."),
+    (sandboxes.Sandbox.disconnect, "disconnected", "Disconnect NODE from the network; its processes go on."),
+    (sandboxes.Sandbox.reconnect, "connected", "Connect NODE to the network; return when Slurm can use it."),
 )
-"""The commands for one node: method, state of the node afterwards, help, short help if it differs."""
+"""The commands for one node: method, state of the node afterwards, help."""
 
 
-def _add_node_command(method: Any, state: str, help_text: str, short_help: str | None) -> None:
-    @sandbox.command(method.__name__, help=help_text, short_help=short_help)
+def _add_node_command(method: Any, state: str, help_text: str) -> None:
+    @sandbox.command(method.__name__, help=help_text)
     @_name
     @click.argument("node")
     def perform(name: str, node: str) -> None:

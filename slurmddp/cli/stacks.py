@@ -12,7 +12,7 @@ from slurmddp.cli.job_command import print_message
 from slurmddp.cli.run_arguments import TEXT, find_target, runs_dir_option
 from slurmddp.errors import ClusterError, SlurmddpError
 from slurmddp.monitoring.ranks import explain_silence, find_running_job, look
-from slurmddp.watchdog.stack_groups import Group, format_groups, format_stacks, group_ranks
+from slurmddp.watchdog.stack_groups import format_groups, format_stacks, group_ranks
 
 _NOT_FOUND: Final = "it has no process: not begun, ended, or its node does not answer"
 
@@ -43,12 +43,9 @@ def stacks(target: str | None, *, runs_dir: str, full: bool, as_json: bool) -> N
     groups = group_ranks([*ranks, *({"rank": rank, **lost} for rank in missing)], linecache.getline)
     if as_json:
         about = {"job": job.job_id, "attempt": job.attempt, "silent_nodes": silent}
-        click.echo(json.dumps({**about, "groups": [*map(_as_json, groups)], "ranks": ranks}))
+        known = [{"ranks": one.numbers, "hosts": one.hosts, "call": one.call, "place": one.place} for one in groups]
+        click.echo(json.dumps({**about, "groups": known, "ranks": ranks}))
         return
     click.echo("\n".join([*format_groups(groups), *(format_stacks(groups, linecache.getline) if full else ())]))
     for node, why in silent.items():
         print_message(f"node {node} does not answer: {why}")
-
-
-def _as_json(group: Group) -> dict[str, Any]:
-    return {"ranks": group.numbers, "hosts": group.hosts, "call": group.call, "place": group.place}

@@ -6,8 +6,9 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -52,18 +53,19 @@ def status(words: tuple[str, ...], runs_dir: str, *, all_folders: bool, as_json:
     parts = [part for target in targets for part in lookup.settings(target)]
     statuses = query_targets([part for part in parts if part.jobs], os.environ)
     figures = _collect_figures(parts[0], statuses[0]) if words and len(parts) == 1 else None
-    shown = list(dict.fromkeys(item for group in statuses for item in (group if words else _current_tasks(group))))
+    currents = [_current_tasks(group) for group in statuses]
+    shown = list(dict.fromkeys(chain.from_iterable(statuses if words else currents)))
     if as_json:
         click.echo(json.dumps([_as_json(item, figures) for item in shown]))
     elif shown:
-        _print(shown, statuses, figures, named=bool(words), by_folder=all_folders)
+        detailed = currents[0] if words and [len(group) for group in currents] == [1] else []
+        _print(shown, _format_folders(shown) if all_folders else _format(shown, detailed, figures, each=bool(words)))
     else:
         print_message(_explain_none(runs_dir, all_folders=all_folders))
-    current = [item for group in statuses for item in _current_tasks(group)]
-    phases = {item.phase for item in current}
+    phases = {item.phase for item in chain.from_iterable(currents)}
     if words and phases & {"failed", "cancelled"}:
         return FAILED
-    return UNKNOWN if "unknown" in phases and (words or any(item.silence for item in current)) else 0
+    return UNKNOWN if "unknown" in phases and (words or any(item.silence for item in shown)) else 0
 
 
 def _collect_figures(target: lookup.Target, statuses: Sequence[JobStatus]) -> "Figures | None":
@@ -98,16 +100,7 @@ def _explain_none(runs_dir: str, *, all_folders: bool) -> str:
     return f"there are no submitted runs in {where}; {hint or '`slurmddp submit` makes one'}"
 
 
-def _print(
-    shown: Sequence[JobStatus],
-    groups: Sequence[Sequence[JobStatus]],
-    figures: "Figures | None",
-    *,
-    named: bool,
-    by_folder: bool,
-) -> None:
-    width = max(WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else sys.maxsize
-    lines = _format_folders(shown, width) if by_folder else _format(shown, groups, figures, named=named, width=width)
+def _print(shown: Sequence[JobStatus], lines: Iterable[str]) -> None:
     colours = {escape_text(item.state): item.outcome.meaning.colour for item in shown}
     states = "|".join(re.escape(state) for state, colour in colours.items() if colour)
     if states and sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
@@ -118,7 +111,7 @@ def _print(
         print_message(f"{explain_silence(escape_text(silence))}; the states come from files and may be old")
 
 
-def _format_folders(shown: Sequence[JobStatus], width: int) -> Iterator[str]:
+def _format_folders(shown: Sequence[JobStatus]) -> Iterator[str]:
     """Yield a table for each folder, below its path; the folder of the newest run first."""
     folders: dict[str, list[JobStatus]] = {}
     for item in shown:
@@ -127,21 +120,19 @@ def _format_folders(shown: Sequence[JobStatus], width: int) -> Iterator[str]:
     for number, (folder, items) in enumerate(folders.items()):
         yield from ("",) if number else ()
         yield f"{escape_text(folder)}:"
-        yield from format_jobs(items, width=width)
+        yield from _format(items)
 
 
 def _format(
     shown: Sequence[JobStatus],
-    groups: Sequence[Sequence[JobStatus]],
-    figures: "Figures | None",
+    detailed: Sequence[JobStatus] = (),
+    figures: "Figures | None" = None,
     *,
-    named: bool,
-    width: int,
+    each: bool = False,
 ) -> Iterator[str]:
-    current_tasks = _current_tasks(groups[0]) if named and len(groups) == 1 else []
-    if len(current_tasks) != 1:
-        yield from format_jobs(shown, each=named, width=width)
-        return
-    yield from format_job(current_tasks[0], figures)
-    if others := [item for item in shown if item is not current_tasks[0]]:
-        yield from ("", *format_jobs(others, each=named, width=width))
+    for item in detailed:
+        yield from format_job(item, figures)
+    if others := [item for item in shown if item not in detailed]:
+        yield from ("" for _ in detailed)
+        width = max(WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else sys.maxsize
+        yield from format_jobs(others, each=each, width=width)

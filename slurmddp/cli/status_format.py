@@ -37,11 +37,9 @@ def format_jobs(statuses: Sequence[JobStatus], *, each: bool = False, width: int
         is_alone = not status.ref.suffix or (each and status.run is not None and status.run.sweep is not None)
         key = (status.job_id, "", "") if is_alone else (status.ref.array_id, status.state, status.reason)
         groups.setdefault(key, []).append(status)
-    cells = [row for group in groups.values() for row in _cells(group)]
-    left = [line.rstrip() for line in format_table([_HEAD[:-1], *(row[:-1] for row in cells)])]
-    used = max(map(len, left))
-    for line, what in zip(left, [_HEAD[-1], *(row[-1] for row in cells)], strict=True):
-        yield f"{line.ljust(used)}  {shorten_text(what, max(width - used - 2, _LEAST_WHAT))}".rstrip()
+    lines = format_table([_HEAD, *(row for group in groups.values() for row in _cells(group))])
+    most = max(width, lines[0].index(_HEAD[-1]) + _LEAST_WHAT)
+    yield from (shorten_text(line, most) for line in lines)
 
 
 def format_job(status: JobStatus, figures: "Figures | None" = None) -> Iterator[str]:
@@ -79,7 +77,7 @@ def _cells(group: Sequence[JobStatus]) -> Iterator[tuple[str, ...]]:
 
 def _row(status: JobStatus, job_id: str, text: str) -> tuple[str, ...]:
     time = "" if status.elapsed_s is None or status.phase == "queued" else format_duration(status.elapsed_s)
-    return escape_text(_full_name(status)), job_id, escape_text(status.state), time, text
+    return escape_text(_full_name(status)), job_id, escape_text(status.state), time, escape_text(text)
 
 
 def _full_name(status: JobStatus) -> str:

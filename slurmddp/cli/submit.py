@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,19 +70,9 @@ def submit(  # noqa: PLR0913 - an argument for each option
     if not change:
         request = choose_run(request, os.environ, chosen.append, ask=asked.append if dry_run else None)
     if dry_run:
-        print_dry_run(request, change=change, force=force, as_json=as_json, found=asked)
-        for line in chosen:
-            print_message(line)
+        print_dry_run(request, chosen, change=change, force=force, as_json=as_json, found=asked)
         return 0
     waits = wait or follow
-
-    def print_accepted(job: Submitted) -> None:
-        try:
-            if not (waits and as_json):
-                _print_result(_result(job), as_json=as_json)
-        finally:
-            print_message("\n".join([*chosen, f"{request.summary} (job {job.job_id.number})"]))
-
     job = submitting.submit(
         request,
         change=change,
@@ -89,7 +80,7 @@ def submit(  # noqa: PLR0913 - an argument for each option
         notice=print_message,
         chain=chain,
         force=force,
-        accepted=print_accepted,
+        accepted=partial(print_accepted, request=request, chosen=chosen, as_json=as_json, later=waits),
     )
     check_recorded(job)
     if job.broken:
@@ -111,6 +102,16 @@ def submit(  # noqa: PLR0913 - an argument for each option
     return max(_wait(job, task, number, show=follow, as_json=as_json) for task, number in _tasks(job)) if waits else 0
 
 
+def print_accepted(job: Submitted, request: Request, chosen: list[str], *, as_json: bool, later: bool) -> None:
+    """Print the id of a queued job, or its record as JSON if that does not come later; and once what was chosen."""
+    try:
+        if not (as_json and later):
+            _print_result(_result(job), as_json=as_json)
+    finally:
+        print_message("\n".join([*chosen, f"{request.summary} (job {job.job_id.number})"]))
+        chosen.clear()
+
+
 def check_recorded(job: Submitted) -> None:
     """Raise SlurmddpError for a job that is queued, but that its run has no record of."""
     if job.unrecorded:
@@ -118,15 +119,23 @@ def check_recorded(job: Submitted) -> None:
 
 
 def print_dry_run(
-    request: Request, *, change: bool, force: bool, as_json: bool, found: Sequence[UsageError] = ()
+    request: Request,
+    chosen: Sequence[str],
+    *,
+    change: bool,
+    force: bool,
+    as_json: bool,
+    found: Sequence[UsageError] = (),
 ) -> None:
-    """Print the script that would be submitted, and what sbatch says about it."""
+    """Print the script that would be submitted, what sbatch says about it, and what was chosen."""
     text, answer = submitting.dry_run(request, change=change, environ=os.environ, force=force, found=found)
     if as_json:
         click.echo(json.dumps({"script": text.decode(), "sbatch": answer}))
-        return
-    write_bytes(sys.stdout, text)
-    print_message(answer)
+    else:
+        write_bytes(sys.stdout, text)
+        print_message(answer)
+    for line in chosen:
+        print_message(line)
 
 
 def _result(job: Submitted) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,9 +21,8 @@ from slurmddp.cli.completion import complete_target
 from slurmddp.cli.job_command import JobCommand, print_message
 from slurmddp.cli.request_options import build_request, dependency_options, sweep_options
 from slurmddp.cli.run_arguments import runs_dir_option
-from slurmddp.cli.submit import check_recorded, print_dry_run
-from slurmddp.cluster.request import Request
-from slurmddp.config.job_array import Array, Task
+from slurmddp.cli.submit import check_recorded, print_accepted, print_dry_run
+from slurmddp.config.job_array import Task
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.errors import UsageError
 from slurmddp.monitoring.status.job_status import json_value
@@ -101,14 +101,15 @@ def sweep(
         settings, jobs = read_progress(run, array.tasks, os.environ), list[Submitted]()
         if settings.missing:
             missing = msgspec.structs.replace(request, array=replace(array, tasks=settings.missing))
-            print_dry_run(missing, change=change, force=force, as_json=as_json)
-            for line in chosen:
-                print_message(line)
+            print_dry_run(missing, chosen, change=change, force=force, as_json=as_json)
             if not as_json:
                 print_message(_count_settings(settings, dry_run=True))
             return 0
     else:
-        settings, jobs = _submit(request, array, chosen, change=change, force=force, as_json=as_json)
+        accepted = partial(print_accepted, request=request, chosen=chosen, as_json=as_json, later=True)
+        settings, jobs = submit_sweep(
+            request, array, change=change, force=force, environ=os.environ, notice=print_message, accepted=accepted
+        )
     print_message(_count_settings(settings, dry_run=dry_run))
     if as_json:
         click.echo(json.dumps(_as_json(run, settings, jobs)))
@@ -130,23 +131,6 @@ def _explain_values(sets: Sequence[str], tasks: Sequence[Task]) -> Iterator[str]
         (words,) = csv.reader([text])
         for value in Counter(words) - Counter(set(words)):
             yield f"--set {key}: {quote_value(value)} is given more than once, and is one setting"
-
-
-def _submit(
-    request: Request, array: Array, chosen: list[str], *, change: bool, force: bool, as_json: bool
-) -> tuple[SweepProgress, list[Submitted]]:
-    def print_id(job: Submitted) -> None:
-        try:
-            if not as_json:
-                click.echo(job.job_id.number)
-                sys.stdout.flush()
-        finally:
-            print_message("\n".join([*chosen, f"{request.summary} (job {job.job_id.number})"]))
-            chosen.clear()
-
-    return submit_sweep(
-        request, array, change=change, force=force, environ=os.environ, notice=print_message, accepted=print_id
-    )
 
 
 def _count_settings(settings: SweepProgress, *, dry_run: bool) -> str:

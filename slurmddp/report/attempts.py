@@ -162,16 +162,8 @@ def _build_attempt(attempt: Attempt, slurm: JobInfo | None, now: float) -> Timed
         ends.append(now)
     elif slurm and slurm.has_ended and slurm.ended:
         ends.append(slurm.ended.timestamp())
-    return TimedAttempt(
-        run=attempt.run,
-        job_id=attempt.job_id,
-        name=attempt.name,
-        outcome=attempt.outcome,
-        events=attempt.events,
-        begin=min(time for time in begins if time is not None),
-        end=max(ends),
-        progress=build_progress(attempt.events),
-    )
+    begin = min(time for time in begins if time is not None)
+    return TimedAttempt(**vars(attempt), begin=begin, end=max(ends), progress=build_progress(attempt.events))
 
 
 def build_progress(attempt: AttemptEvents) -> StepProgress | None:

@@ -64,7 +64,7 @@ def _make_printable(value: Any) -> Any:
 
 def _template_values(report: Report) -> dict[str, Any]:
     timeline, attempts, figures = report.timeline, report.attempts, report.figures
-    seconds = [(kind, figures.seconds.get(kind, 0.0)) for kind in KINDS]
+    seconds = [(kind, figures.seconds[kind]) for kind in KINDS if figures.seconds.get(kind, 0.0) > 0]
     last = report.submissions[-1] if report.submissions else None
     slow: dict[int, list[Any]] = {}
     for event in (event for event in report.events if event.kind == "straggler"):
@@ -79,7 +79,7 @@ def _template_values(report: Report) -> dict[str, Any]:
         "start": next((event for event in reversed(report.events) if event.kind == "start"), None),
         "zone": number_format.zone(report.written),
         "figures": figures,
-        "seconds": [(kind, value) for kind, value in seconds if value > 0],
+        "seconds": seconds,
         "kinds": KINDS,
         "allocated": ALLOCATED,
         "shares": svg.draw_shares(seconds),

@@ -4,7 +4,6 @@ Text and marks are placed by percentages, so they have the same size on any scre
 square of SIDE by SIDE that is stretched.
 """
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -95,13 +94,13 @@ def _join_short(spans: Sequence[Span], shortest_s: float) -> Iterator[Span]:
 
 
 def draw_shares(seconds: Sequence[tuple[TimeKind, float]]) -> list[Mark]:
-    """Return the kinds of time next to each other, each as its share of the total."""
+    """Return the kinds of time next to each other, each as its share of the total; all are longer than 0."""
     total, at, pieces = sum(value for _, value in seconds), 0.0, []
     for kind, value in seconds:
-        if value > 0:
-            words = f"{KINDS[kind]}: {number_format.duration(value)}, {number_format.percent(value / total)}"
-            pieces.append(Mark(kind, _percent(at / total), words, _percent(value / total)))
-            at += value
+        share = value / total
+        words = f"{KINDS[kind]}: {number_format.duration(value)}, {number_format.percent(share)}"
+        pieces.append(Mark(kind, _percent(at), words, _percent(share)))
+        at += share
     return pieces
 
 
@@ -131,7 +130,7 @@ def _draw_chart(name: str, lines: Sequence[Line], x: Scale, looks: Mapping[str, 
     odd = [(step, value) for line in lines for step, value in line.odd]
     return {
         "title": _TITLES.get(name, name),
-        "description": _description(lines, x, y),
+        "description": f"{sum(line.count for line in lines):,} values; the table below has their range",
         "is_log": y.is_log,
         "lines": [_draw_line(line, x, y, looks[line.label]) for line in lines],
         "odd": [
@@ -155,17 +154,6 @@ def _draw_line(line: Line, x: Scale, y: Scale, look: tuple[int, int]) -> Mapping
     step, value = line.points[0] if line.points else (x.low, y.low)
     place = {"x": _percent(x.at(step)), "y": _percent(1 - y.at(value))}
     return {"line": line, "style": style, "path": path, "number": number, **place}
-
-
-def _description(lines: Sequence[Line], x: Scale, y: Scale) -> str:
-    count = sum(line.count for line in lines)
-    odd = sum(line.odd_count for line in lines)
-    drawn = any(line.points for line in lines)
-    range_text = f", from {number_format.figure(y.low)} to {number_format.figure(y.high)}" if drawn else ""
-    odd_text = f"; {odd:,} of them nan or infinite" if odd else ""
-    steps = f"steps {math.floor(x.low):,} to {math.ceil(x.high):,}"
-    count_text = f"{len(lines)} attempt{'s' if len(lines) > 1 else ''}"
-    return f"{count:,} values of {count_text} over {steps}{range_text}{odd_text}"
 
 
 def _percent(share: float) -> str:
