@@ -38,7 +38,7 @@ def lines(bench: Bench) -> Iterator[Line]:
     context = "needs a GPU" if context_ms is None else (context_ms,)
     yield Row(name="preflight: the first look of a rank", unit="ms", ours=(first_ms,), peers={"CUDA context": context})
     yield Row(name="preflight: a further look", unit="ms", ours=taken["preflight"], peers={"NVML": taken["NVML"]})
-    yield from facts(Facts.from_text(Preflight(rank, [__file__], os.environ).facts))
+    yield from facts(Preflight(rank, [__file__], os.environ).facts)
     yield from checks(bench)
 
 

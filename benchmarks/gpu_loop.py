@@ -22,12 +22,11 @@ import slurmddp
 from slurmddp.errors import UsageError
 from slurmddp.runtime.session import Session
 from slurmddp.worker.bundled.model_setup import make_optimizer
-from slurmddp.worker.bundled.tasks.gpt import DecoderShape
 from slurmddp.worker.task import Task
 
 HAND = "a hand-written loop"
 WANTED = f"at most 1.03 of {HAND}"
-LARGER = DecoderShape(tokens=256, context=128, layers=12, heads=12, width=768)
+LARGER = {"tokens": 256, "context": 128, "layers": 12, "heads": 12, "width": 768}
 """As GPT-2's smallest (Radford et al., 2019), on bytes."""
 
 
@@ -40,7 +39,7 @@ class Case:
     batch: int
     times: int
     """How often its synthetic data is repeated."""
-    shape: DecoderShape | None = None
+    shape: dict[str, int] | None = None
     """Of a decoder that replaces the task's model."""
     steps: int
     """In a block."""

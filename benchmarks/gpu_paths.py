@@ -14,7 +14,6 @@ from rows import Row, in_turn
 
 import slurmddp
 from slurmddp.runtime.session import Session
-from slurmddp.worker.bundled.tasks.gpt import DecoderShape
 
 PLAIN = "fp32"
 PATHS: dict[str, dict[str, Any]] = {
@@ -26,7 +25,7 @@ PATHS: dict[str, dict[str, Any]] = {
     "FSDP2, bf16": {"strategy": "fsdp", "precision": "bf16"},
     "FSDP2, bf16, torch.compile": {"strategy": "fsdp", "precision": "bf16", "compile": True},
 }
-TINY = DecoderShape(tokens=256, context=128, layers=1, heads=1, width=8)
+TINY = {"tokens": 256, "context": 128, "layers": 1, "heads": 1, "width": 8}
 """On the CPU, where torch.compile of the whole takes a minute."""
 
 

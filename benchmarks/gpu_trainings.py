@@ -11,7 +11,7 @@ from gpu_device import Bench
 from slurmddp.config.worker_options import WorkerOptions
 from slurmddp.runtime.session import Session
 from slurmddp.worker.bundled.tasks import make_task
-from slurmddp.worker.bundled.tasks.gpt import Decoder, DecoderShape, Windows
+from slurmddp.worker.bundled.tasks.gpt import Decoder
 from slurmddp.worker.bundled.train import Training
 from slurmddp.worker.task import Task
 
@@ -19,20 +19,17 @@ ENDLESS = 2**20
 """Epochs."""
 
 
-def make_long(options: WorkerOptions, times: int, shape: DecoderShape | None = None) -> Task:
+def make_long(options: WorkerOptions, times: int, shape: dict[str, int] | None = None) -> Task:
     """Return a bundled task on synthetic data, repeated; without a test set, which only the worker would measure.
 
     A shape is that of a decoder in place of the task's model.
     """
     task: Any = make_task(options)
-    if isinstance(task.train, Windows):
-        task.train = Windows(task.train.text.repeat(times), task.train.context)
-    else:
-        images, classes = task.train.inputs, task.train.targets
-        task.train = type(task.train)(images.repeat(times, 1, 1, 1), classes.repeat(times))
+    longer = (each.repeat(times, *[1] * (each.dim() - 1)) for each in (task.train.inputs, task.train.targets))
+    task.train = type(task.train)(*longer)
     task.test = None
     if shape:
-        task.model = lambda: Decoder(shape)
+        task.model = lambda: Decoder(**shape)
     return task  # type: ignore[no-any-return]  # Any for the samples' own attributes
 
 

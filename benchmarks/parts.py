@@ -17,8 +17,9 @@ from pathlib import Path
 from slurmddp.runs.exit_records import read_records, record_line
 from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir
+from slurmddp.runtime.health.facts import Facts
 from slurmddp.runtime.launch.rank import list_ranks
-from slurmddp.runtime.rendezvous.claims import Claim, Claims, ranks_by_host
+from slurmddp.runtime.rendezvous.claims import Claims, ranks_by_host
 from slurmddp.slurm.hostlist import expand, format_ranges
 
 RANKS = (1024, 4096)
@@ -37,7 +38,7 @@ def seconds(work: Callable[[], object]) -> float:
 def claims(ranks: int) -> float:
     """Rank 0 checks the claims of all ranks, and makes the table of ranks by host."""
     made = [
-        Claim(rank=rank, local_rank=rank % A_NODE, node_rank=rank // A_NODE, world_size=ranks, host=host(rank), pid=1)
+        Facts(rank=rank, local_rank=rank % A_NODE, node_rank=rank // A_NODE, world_size=ranks, host=host(rank), pid=1)
         for rank in range(ranks)
     ]
     checked = Claims()

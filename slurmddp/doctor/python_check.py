@@ -10,7 +10,7 @@ from typing import Any, Final
 from slurmddp.attach import OLDEST, run_words
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.doctor.catalogue import finding
-from slurmddp.doctor.storage import file_system_type, is_shared
+from slurmddp.doctor.storage import file_system
 from slurmddp.runs.findings import Finding
 from slurmddp.version import __version__
 
@@ -111,9 +111,9 @@ def check_packages(python: str, found: Found, spec: JobSpec) -> Iterator[Finding
 def _check_torch(found: Found, spec: JobSpec) -> Iterator[Finding]:
     if spec.gpus and found["torch"].endswith("+cpu"):
         yield finding("cuda", "missing", torch=found["torch"])
-    place = Path(found["torch in"] or "/").parent
-    if is_shared(place) and spec.tasks_per_node > 1 and spec.launcher != "fork":
-        yield finding("imports", "slow", ranks=spec.world_size, kind=file_system_type(place))
+    sharing, kind = file_system(Path(found["torch in"] or "/").parent)
+    if sharing == "shared" and spec.tasks_per_node > 1 and spec.launcher != "fork":
+        yield finding("imports", "slow", ranks=spec.world_size, kind=kind)
 
 
 def _error(what: str, advice: str) -> Finding:

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.doctor.catalogue import finding
@@ -45,16 +45,12 @@ def check_storage(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding
     if not os.access(existing, os.W_OK | os.X_OK):
         yield finding("folder", "read-only", existing=existing, path=run.path)
         return
-    yield _check_sharing(run.path, existing)
+    case, kind = file_system(existing)
+    root = "".join(existing.resolve().parts[:2])
+    yield finding("folder", case, path=run.path, kind=kind or "unknown", root=root)
     yield _check_room(run, existing, spec)
     yield from _check_quota()
     yield from _check_caches(spec, environ)
-
-
-def _check_sharing(path: Path, existing: Path) -> Finding:
-    kind = file_system_type(existing) or "unknown"
-    case = "shared" if is_shared(existing) else "local" if is_node_local(existing) else "unknown"
-    return finding("folder", case, path=path, kind=kind, root="".join(existing.resolve().parts[:2]))
 
 
 def _check_room(run: RunDir, folder: Path, spec: JobSpec) -> Finding:
@@ -93,36 +89,22 @@ def _check_caches(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding
     for name, compiler, default in _CACHES:
         value = given.get(name)
         folder = Path(os.path.expanduser(value or default))  # noqa: PTH111 there may be no such user
-        if is_shared(folder):
-            yield finding(
-                "caches",
-                "given" if value else "default",
-                name=name,
-                value=value,
-                compiler=compiler,
-                folder=folder,
-                kind=file_system_type(folder),
-                tool=name.partition("_")[0].lower(),
-            )
+        sharing, kind = file_system(folder)
+        if sharing == "shared":
+            tool, values = name.partition("_")[0].lower(), {"name": name, "value": value, "compiler": compiler}
+            yield finding("caches", "given" if value else "default", **values, folder=folder, kind=kind, tool=tool)
 
 
-def file_system_type(path: Path) -> str:
-    """Return the type of the file system of a path, which need not exist; empty if it is not known."""
-    real = os.path.realpath(path)
-    mounts = _read_mounts()
+def file_system(path: Path) -> tuple[Literal["shared", "local", "unknown"], str]:
+    """Return whether other machines see the file system of a path, and its type, empty if that is not known.
+
+    The path need not exist. A folder such as /tmp is `local`, too.
+    """
+    real, mounts = os.path.realpath(path), _read_mounts()
     above = (point for point in mounts if real == point or real.startswith(point.rstrip("/") + "/"))
-    return mounts.get(max(above, key=len, default=""), "")
-
-
-def is_shared(path: Path) -> bool:
-    """Tell whether a path lies on a network file system."""
-    return file_system_type(path) in _SHARED
-
-
-def is_node_local(path: Path) -> bool:
-    """Tell whether a path lies where no other machine can see it."""
-    real = os.path.realpath(path)
-    return file_system_type(path) in _NODE_LOCAL or real.startswith(_LOCAL_FOLDERS)
+    kind = mounts.get(max(above, key=len, default=""), "")
+    is_local = kind in _NODE_LOCAL or real.startswith(_LOCAL_FOLDERS)
+    return "shared" if kind in _SHARED else "local" if is_local else "unknown", kind
 
 
 @cache

@@ -72,10 +72,6 @@ class Executor(theirs.SlurmExecutor):
         """Rank above submitit's other executors, even without Slurm, so that the script can be rendered there."""
         return 2
 
-    @classmethod
-    def _valid_parameters(cls) -> set[str]:
-        return set(parameters.SLURM_PARAMETERS)
-
     def _internal_update_parameters(self, **given: Any) -> None:
         """Accept submitit's names, with and without `slurm_`; raise UsageError for other names and for wrong values."""
         update = self.parameters | parameters.select_known(given, plugins.get_executors().keys() - {"slurm"})

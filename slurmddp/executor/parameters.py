@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from submitit.slurm import slurm as theirs
+
 from slurmddp.config.command import as_name
 from slurmddp.config.job_spec import ALIASES, JOB_FIELDS, JobSpec
 from slurmddp.config.option_types import convert, unknown
@@ -14,35 +16,16 @@ from slurmddp.script.render import Callables
 from slurmddp.text import quote_value
 
 BODY: Final = ("-m", "slurmddp.executor.run_call")
-DEFAULT_MINUTES: Final = 5
-"""submitit's own default."""
-
-GENERIC: Final[Mapping[str, str]] = {
-    "name": "job_name",
-    "timeout_min": "time",
-    "mem_gb": "mem",
-    "nodes": "nodes",
-    "cpus_per_task": "cpus_per_task",
-    "gpus_per_node": "gpus_per_node",
-    "tasks_per_node": "ntasks_per_node",
-    "stderr_to_stdout": "stderr_to_stdout",
-}
+DEFAULTS: Final = theirs._get_default_parameters()  # noqa: SLF001 - a test checks that submitit has the three names
+"""submitit's parameters of a Slurm job, each also with the prefix `slurm_`."""
+GENERIC: Final = dict[str, str](theirs.SlurmExecutor._equivalence_dict(), stderr_to_stdout="stderr_to_stdout")  # type: ignore[arg-type]  # noqa: SLF001
 """submitit's names for every cluster, with Slurm's."""
-_FIELDS = (
-    *("job_name", "nodes", "ntasks_per_node", "cpus_per_task", "gpus_per_node", "partition", "time", "mem", "qos"),
-    *("account", "constraint", "exclude", "nodelist", "dependency"),
-)
-"""Parameters that are also options of slurmddp."""
-_SBATCH_OPTIONS = (
-    *("cpus_per_gpu", "mem_per_gpu", "mem_per_cpu", "comment", "gres", "mail_type", "mail_user", "exclusive"),
-    "wckey",
-)
-"""Parameters that are passed to sbatch unchanged."""
-_SPECIAL = (
-    *("num_gpus", "gpus_per_task", "setup", "teardown", "signal_delay_s", "array_parallelism", "stderr_to_stdout"),
+_FIELDS: Final = {field.name: field for field in JOB_FIELDS.values()}
+_SPECIAL: Final = (
+    *("num_gpus", "gpus_per_task", "teardown", "signal_delay_s", "array_parallelism", "stderr_to_stdout"),
     *("additional_parameters", "srun_args", "use_srun"),
 )
-"""Parameters with a special meaning."""
+"""Parameters with a special meaning. Others are options of slurmddp, or are passed to sbatch unchanged."""
 _REFUSED: Final[Mapping[str, str]] = {
     "launcher": "each rank is a task that srun starts",
     **dict.fromkeys(
@@ -56,10 +39,6 @@ _REFUSED: Final[Mapping[str, str]] = {
     "python": "give it as Executor(python=...)",
 }
 """Options of a job that a call cannot have, with the reason."""
-SLURM_PARAMETERS: Final = (*_FIELDS, *_SBATCH_OPTIONS, *_SPECIAL)
-"""submitit's parameters of a Slurm job, each also with the prefix `slurm_`."""
-ARRAY_PARALLELISM: Final = 256
-"""submitit's own default."""
 
 
 def select_known(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
@@ -73,8 +52,8 @@ def select_known(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[s
         plain, value = name.removeprefix("slurm_"), given[name]
         if name.partition("_")[0] in others or value is None:
             continue
-        if plain not in SLURM_PARAMETERS and plain not in GENERIC:
-            allowed = [*GENERIC, *(f"slurm_{key}" for key in SLURM_PARAMETERS if key not in GENERIC.values())]
+        if plain not in DEFAULTS and plain not in GENERIC:
+            allowed = [*GENERIC, *(f"slurm_{key}" for key in DEFAULTS if key not in GENERIC.values())]
             raise unknown(name, allowed, "update_parameters", what="parameter")
         found[GENERIC.get(plain, plain)] = _gigabytes(value) if plain == "mem_gb" else value
     return found
@@ -87,9 +66,9 @@ def build_spec(parameters: Mapping[str, Any], *, python: str | None, max_restart
     if "gres" in further:
         parameters = {**parameters, "gres": further.pop("gres")}
     asked = {
-        **{key: parameters[key] for key in _FIELDS if key in parameters},
+        **{key: value for key, value in parameters.items() if key in _FIELDS},
         "job_name": as_name(str(parameters.get("job_name", "submitit"))),
-        "time": parameters.get("time", DEFAULT_MINUTES),
+        "time": parameters.get("time", DEFAULTS["time"]),
         "ntasks_per_node": tasks,
         "gpus_per_node": _gpus(parameters, tasks),
         "mem": str(parameters["mem"]).upper().removesuffix("B") if "mem" in parameters else None,
@@ -100,11 +79,10 @@ def build_spec(parameters: Mapping[str, Any], *, python: str | None, max_restart
         "max_restarts": max_restarts,
         **{JOB_FIELDS[key].name: value for key, value in further.items() if key in JOB_FIELDS},
     }
-    fields = {field.name: field for field in JOB_FIELDS.values()}
     return JobSpec(
         command=BODY,
         **{
-            name: convert(fields[name], value, f"update_parameters: {name}")
+            name: convert(_FIELDS[name], value, f"update_parameters: {name}")
             for name, value in asked.items()
             if value is not None
         },
@@ -113,8 +91,8 @@ def build_spec(parameters: Mapping[str, Any], *, python: str | None, max_restart
 
 def _sbatch(parameters: Mapping[str, Any], further: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the options that are passed to sbatch unchanged, each KEY or KEY=VALUE."""
-    given = {key: parameters[key] for key in _SBATCH_OPTIONS if key in parameters and not _is_gpu(key, parameters[key])}
-    items = {key.replace("_", "-"): value for key, value in given.items()} | dict(further)
+    given = {key: value for key, value in parameters.items() if key not in {*_FIELDS, *_SPECIAL}}
+    items = {key.replace("_", "-"): value for key, value in given.items() if not _is_gpu(key, value)} | dict(further)
     return tuple(
         key if value is True else f"{key}={value}"
         for key, value in items.items()
@@ -132,7 +110,7 @@ def build_callables(parameters: Mapping[str, Any], *, folder: str, python: str |
             "slurm_use_srun=False: only ranks that srun starts get the signal before the end; leave it out (a job can "
             "still submit others)"
         )
-    parallel = _whole("slurm_array_parallelism", parameters.get("array_parallelism", ARRAY_PARALLELISM))
+    parallel = _whole("slurm_array_parallelism", parameters.get("array_parallelism", DEFAULTS["array_parallelism"]))
     return Callables(
         folder=folder,
         array=f"0-{count - 1}%{min(count, parallel)}" if count else "",

@@ -89,8 +89,9 @@ class InMemory:
         return len(self.inputs)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        """Return a sample."""
-        return self.inputs[index], self.targets[index]
+        """Return a sample, as `batch` has it."""
+        inputs, targets = self.batch(torch.tensor([index], device=self.inputs.device))
+        return inputs[0], targets[0]
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Return the samples at `indices`, int64 of shape [samples] on the data's device."""

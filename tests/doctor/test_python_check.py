@@ -128,7 +128,7 @@ def test_what_is_wrong_with_a_python_is_said(changes, asked, level, words):
 
 
 def test_a_torch_on_a_network_file_system_is_imported_once_a_node(monkeypatch):
-    monkeypatch.setattr(python_check, "is_shared", lambda _: True)
+    monkeypatch.setattr(python_check, "file_system", lambda _: ("shared", "nfs4"))
     many = spec(gpus_per_node="8", nodes=2)
     assert [each.check for each in check_packages("python", answer(), many)] == ["imports", "python"]
     assert [each.check for each in check_packages("python", answer(), spec(gpus_per_node="8", launcher="fork"))] == [

@@ -28,16 +28,15 @@ def by_check(spec, environ=None) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("shared", "node_local", "words"),
+    ("sharing", "words"),
     [
-        (False, True, "warning: {} lies where only this machine can see it"),
-        (True, False, "ok: {} is writable, on a network file system"),
-        (False, False, "note: {} is writable; whether the nodes see it"),
+        ("local", "warning: {} lies where only this machine can see it"),
+        ("shared", "ok: {} is writable, on a network file system"),
+        ("unknown", "note: {} is writable; whether the nodes see it"),
     ],
 )
-def test_a_folder_is_told_by_its_file_system(spec, tmp_path, monkeypatch, shared, node_local, words):
-    monkeypatch.setattr(storage, "is_shared", lambda _: shared)
-    monkeypatch.setattr(storage, "is_node_local", lambda _: node_local)
+def test_a_folder_is_told_by_its_file_system(spec, tmp_path, monkeypatch, sharing, words):
+    monkeypatch.setattr(storage, "file_system", lambda _: (sharing, "nfs4"))
     found = by_check(spec)
     assert found["folder"][0].startswith(words.format(f"{tmp_path}/jobs/exp"))
     assert found["room"][0].startswith("ok")
@@ -96,20 +95,19 @@ def listed(monkeypatch, tmp_path):
 
 @pytest.mark.usefixtures("listed")
 @pytest.mark.parametrize(
-    ("path", "kind", "shared", "own"),
+    ("path", "kind", "sharing"),
     [
-        ("/home/me/jobs/not/there", "nfs4", True, False),
-        ("/home/me/my disk/jobs", "ext4", False, False),
-        ("/scratch", "lustre", True, False),
-        ("/scratches", "ext4", False, False),
-        ("/tmp/jobs", "tmpfs", False, True),  # noqa: S108 - only looked at
-        ("/srv", "ext4", False, False),
-        ("/mnt/c", "9p", True, False),
+        ("/home/me/jobs/not/there", "nfs4", "shared"),
+        ("/home/me/my disk/jobs", "ext4", "unknown"),
+        ("/scratch", "lustre", "shared"),
+        ("/scratches", "ext4", "unknown"),
+        ("/tmp/jobs", "tmpfs", "local"),  # noqa: S108 - only looked at
+        ("/srv", "ext4", "unknown"),
+        ("/mnt/c", "9p", "shared"),
     ],
 )
-def test_the_longest_mount_point_tells(path, kind, shared, own):
-    assert storage.file_system_type(Path(path)) == kind
-    assert (storage.is_shared(Path(path)), storage.is_node_local(Path(path))) == (shared, own)
+def test_the_longest_mount_point_tells(path, kind, sharing):
+    assert storage.file_system(Path(path)) == (sharing, kind)
 
 
 @pytest.mark.usefixtures("listed")
@@ -131,4 +129,4 @@ def test_the_folder_of_compiled_files_is_looked_up_below_the_home_folder(spec, m
 def test_without_the_list_nothing_is_known(monkeypatch, tmp_path):
     monkeypatch.setattr(storage, "MOUNTS", tmp_path / "none")
     storage._read_mounts.cache_clear()
-    assert storage.file_system_type(Path("/srv")) == ""
+    assert storage.file_system(Path("/srv")) == ("unknown", "")

@@ -29,7 +29,9 @@ def facts(rank: int, **changes) -> Facts:
         "rank": rank,
         "local_rank": rank % 2,
         "node_rank": rank // 2,
+        "world_size": 4,
         "host": f"n{rank // 2 + 1}",
+        "pid": 100 + rank,
         "versions": {"torch": "2.13.0"},
         "script": "train.py",
         "digest": "abc",
@@ -170,14 +172,14 @@ def test_a_rank_knows_its_versions_cpus_script_and_folder(rank, tmp_path):
     assert found.cpus == sorted(os.sched_getaffinity(0))
     assert (found.cpus_wanted, found.folder_error, found.gpus_asked) == (2, "", False)
     assert found.script == str(script) and found.digest == digest(str(script)) not in ("", "missing")
-    assert Facts.from_text(found.to_text()) == found
+    assert Facts.of(json.loads(json.dumps(dataclasses.asdict(found)))) == found
     assert digest(str(tmp_path / "none.py")) == "missing"
     assert digest(str(script / "beneath")) == ""
 
 
 def test_facts_of_another_version_are_read_as_far_as_they_are_known():
-    said = {"rank": 1, "local_rank": 0, "node_rank": 1, "host": "n2", "smell": "smoke"}
-    assert Facts.from_text(json.dumps(said)) == Facts(rank=1, local_rank=0, node_rank=1, host="n2")
+    said = {"rank": 1, "local_rank": 0, "node_rank": 1, "world_size": 2, "host": "n2", "pid": 7}
+    assert Facts.of(said | {"smell": "smoke"}) == Facts(**said)
 
 
 def test_only_a_script_has_a_digest(rank):
@@ -204,8 +206,7 @@ def test_a_torch_whose_package_is_another_is_told_with_both(monkeypatch, tmp_pat
 
 def test_alone_a_rank_that_cannot_write_is_refused_and_says_so(rank, capsys):
     preflight = Preflight(rank, [], {})
-    changed = json.loads(preflight.facts) | {"folder_error": "EROFS", "shm_mb": 10}
-    error = preflight.judge([json.dumps(changed)])
+    error = preflight.judge([dataclasses.replace(preflight.facts, folder_error="EROFS", shm_mb=10)])
     assert error is not None and "n1: the run's folder cannot be written to (EROFS)" in str(error)
     assert "--no-preflight" in str(error)
     printed = capsys.readouterr().out.splitlines()
@@ -331,14 +332,14 @@ def test_slurm_is_told_to_signal_the_step_or_why_not_is_said(rank, tmp_path, mon
 
 
 def test_good_facts_are_told_too():
-    texts = [each.to_text() for each in four()]
-    checks = {found.check: found.level for found in _judge_facts(texts)}
+    sent = [dataclasses.asdict(each) for each in four()]
+    checks = {found.check: found.level for found in _judge_facts(sent)}
     assert checks == {"versions": "ok", "gpus": "ok", "affinity": "ok", "shm": "ok"}
     assert _judge_facts([]) == []
 
 
 def test_facts_that_cannot_be_judged_do_not_end_the_checks():
-    (found,) = _judge_facts(["no JSON"])
+    (found,) = _judge_facts([{"rank": 0}])
     assert (found.check, found.level) == ("preflight", "warning")
 
 
@@ -362,11 +363,8 @@ def test_a_look_that_fails_is_a_warning(rank, monkeypatch, capsys):
     )
 
 
-@pytest.mark.parametrize(
-    "text", ['{"rank": 0}', "no JSON", '{"rank": 0, "local_rank": 0, "node_rank": 0, "host": "n1", "cpus": 7}']
-)
-def test_facts_that_cannot_be_judged_end_no_job(rank, text, capsys):
-    assert Preflight(rank, [], {}).judge([text]) is None
+def test_facts_that_cannot_be_judged_end_no_job(rank, capsys):
+    assert Preflight(rank, [], {}).judge([facts(0, cpus=7)]) is None
     assert "WARNING" in capsys.readouterr().out
 
 
@@ -396,4 +394,4 @@ def test_with_a_copy_of_the_code_its_script_is_looked_at(rank, tmp_path, monkeyp
     monkeypatch.setenv("SLURMDDP_CODE", str(tmp_path / "copy"))
     monkeypatch.setenv("SLURMDDP_CODE_ORIGIN", str(tmp_path / "live"))
     look = entry._preflight(rank, [str(tmp_path / "live" / "train.py"), "--lr", "1"])
-    assert Facts.from_text(look.facts).digest == digest(str(tmp_path / "copy" / "train.py"))
+    assert look.facts.digest == digest(str(tmp_path / "copy" / "train.py"))

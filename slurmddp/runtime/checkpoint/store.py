@@ -29,7 +29,7 @@ from slurmddp.errors import PeerError, RankError
 from slurmddp.old_python import dataclass
 from slurmddp.runs.files import sha256_of, sync_folder
 from slurmddp.runs.layout import MANIFEST
-from slurmddp.runs.ownership import Ownership
+from slurmddp.runs.ownership import Ownership, create_exclusively
 
 FORMAT = 1
 IDENTITY = "identity"
@@ -63,8 +63,6 @@ class Saved:
     """sha256 of the manifest, which holds those of all files."""
     identity: str
     """The run that saved it."""
-    note: Mapping[str, Any]
-    """Facts about it from its writer."""
     files: Mapping[str, Mapping[str, Any]]
     """By file name: `size` in bytes and `sha256`."""
 
@@ -99,7 +97,7 @@ class Store:
         self._check_owner()
         self.folder.mkdir(parents=True, exist_ok=True)
         if not (self.folder / IDENTITY).exists():  # the folder was removed during the run
-            _write_once(self.folder / IDENTITY, self._identity)
+            create_exclusively(self.folder / IDENTITY, self._identity)
         self._remove_leftovers()
         folder = self.folder / f"step-{step:09d}"
         there = self._verify_own(folder) if folder.exists() else None
@@ -219,7 +217,7 @@ def ensure_identity(folder: Path, say: Callable[[str], None]) -> str:
     path, end = folder / IDENTITY, time.monotonic() + _FULL_LIMIT_S
     while not path.exists():
         try:
-            _write_once(path, os.urandom(16).hex())
+            create_exclusively(path, os.urandom(16).hex())
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
@@ -340,7 +338,7 @@ def _read(folder: Path, *, thorough: bool) -> Saved:
     return Saved(
         folder=folder,
         digest=hashlib.sha256(manifest).hexdigest(),
-        **{name: content[name] for name in ("step", "identity", "note", "files")},
+        **{name: content[name] for name in ("step", "identity", "files")},
     )
 
 
@@ -368,15 +366,3 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _write_once(path: Path, content: str) -> None:
-    """Make a file that readers see only complete, and that a second writer does not change."""
-    temporary = Path(f"{path}.{os.urandom(8).hex()}")
-    try:
-        _write(temporary, content.encode())
-        with suppress(FileExistsError):
-            os.link(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
@@ -27,9 +27,9 @@ from slurmddp.runs.findings import Finding
 from slurmddp.runtime.health.facts import Facts, gather_facts
 from slurmddp.runtime.health.network import StoreChannel, check_clocks, check_folder, check_ports, check_tracker
 from slurmddp.runtime.health.rules import failed_check, judge
-from slurmddp.runtime.launch.rank import Rank, read_rank
+from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rank_process import this_process
-from slurmddp.runtime.rendezvous.process_group import FORM_LIMIT, choose_device, leave_group
+from slurmddp.runtime.rendezvous.process_group import FORM_LIMIT, choose_device, form_group, leave_group
 from slurmddp.slurm import client, commands
 
 REACH_LIMIT_S: Final = 30.0
@@ -47,10 +47,9 @@ _COMPUTE_S: Final = 0.5
 
 def main() -> None:
     """Run all checks, the fast and certain ones first; rank 0 writes the findings."""
-    process = this_process()
-    rank = process.stopping.rank if process.has_begun else read_rank(os.environ)
+    rank = this_process().stopping.rank
     channel = StoreChannel(rank)
-    found = _judge_facts(channel.gather("facts", gather_facts(rank, (), os.environ).to_text()))
+    found = _judge_facts(channel.gather("facts", asdict(gather_facts(rank, (), os.environ))))
     _write(rank, found)
     for check in (check_ports, check_folder, check_clocks, check_tracker, check_signals):
         found += check(rank, channel)
@@ -60,10 +59,7 @@ def main() -> None:
         _write(rank, found, complete=True)
         return
     device = choose_device("auto", rank)
-    backend = "nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(
-        backend, store=channel.group_store, rank=rank.rank, world_size=rank.world_size, timeout=FORM_LIMIT
-    )
+    form_group(rank, device, FORM_LIMIT)
     _write(rank, found + measure(rank, channel, device), complete=True)
     leave_group(dist.group.WORLD)
 
@@ -75,10 +71,10 @@ def _write(rank: Rank, findings: list[Finding], *, complete: bool = False) -> No
         write_whole(rank.run_dir.findings, json.dumps(content).encode())
 
 
-def _judge_facts(texts: list[str]) -> list[Finding]:
+def _judge_facts(sent: list[dict[str, Any]]) -> list[Finding]:
     """Return, on rank 0, what is wrong with the facts of all ranks, and a line for each check that found nothing."""
     try:
-        facts = [Facts.from_text(text) for text in texts]
+        facts = list(map(Facts.of, sent))
         findings = list(judge(facts))
     except Exception as error:  # noqa: BLE001 - the other checks must still run
         return [failed_check(f"{type(error).__name__}: {error}")]

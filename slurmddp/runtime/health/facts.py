@@ -1,15 +1,14 @@
-"""Facts that a rank gathers about itself and its node before COMMAND. Fast: no import of torch, no CUDA, no network."""
+"""Facts of a rank: who it says it is, and what it finds on its node. Fast: no import of torch, no CUDA, no network."""
 
 import errno
 import functools
 import importlib
-import json
 import os
 import platform
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field, fields, replace
+from dataclasses import field, fields, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +26,8 @@ MISSING: Final = "missing"
 """The digest of a script that is not there."""
 HIDDEN: Final = ("", "-1", "NoDevFiles")
 """Values of CUDA_VISIBLE_DEVICES that hide all GPUs."""
+IDENTITY: Final = ("rank", "local_rank", "node_rank", "world_size", "host", "pid")
+"""The facts by which the claims of all ranks are compared."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,9 @@ class Facts:
     rank: int
     local_rank: int
     node_rank: int
+    world_size: int
     host: str
+    pid: int
     versions: dict[str, str] = field(default_factory=dict)
     """Of python, torch, slurmddp and, in a build with it, NCCL."""
     script: str = ""
@@ -67,15 +70,24 @@ class Facts:
         """Whether this is the first rank of its node, which speaks for the node."""
         return self.local_rank == 0
 
-    def to_text(self) -> str:
-        """Return the facts as JSON."""
-        return json.dumps(asdict(self))
+    @property
+    def process(self) -> str:
+        """Host and process id, as messages name a process."""
+        return f"{self.host} (pid {self.pid})"
 
     @classmethod
-    def from_text(cls, text: str) -> "Facts":
-        """Return the facts that `to_text` wrote; fields that another version added are ignored."""
+    def of(cls, sent: Mapping[str, Any]) -> "Facts":
+        """Return the facts that a rank has sent; those that another version added are ignored.
+
+        Raises TypeError when one is missing, AttributeError for what is no mapping.
+        """
         known = {each.name for each in fields(cls)}
-        return cls(**{name: value for name, value in json.loads(text).items() if name in known})
+        return cls(**{name: value for name, value in sent.items() if name in known})
+
+
+def identify(rank: Rank) -> Facts:
+    """Return what a rank says of itself without looking at its node."""
+    return Facts(**{name: getattr(rank, name) for name in IDENTITY[:-1]}, pid=os.getpid())
 
 
 def gather_facts(rank: Rank, words: Sequence[str], environment: Mapping[str, str]) -> Facts:
@@ -83,7 +95,7 @@ def gather_facts(rank: Rank, words: Sequence[str], environment: Mapping[str, str
 
     Raises nothing: `failure` holds the error.
     """
-    identity = Facts(rank=rank.rank, local_rank=rank.local_rank, node_rank=rank.node_rank, host=rank.host)
+    identity = identify(rank)
     try:
         return replace(identity, **_measure(rank, words, environment))
     except Exception as error:  # noqa: BLE001 - a check that fails must not end a job that would run

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any, Final, Optional
 from urllib.parse import urlsplit
 
-from torch._C._distributed_c10d import FileStore, HashStore, PrefixStore, Store
-from torch.distributed.rendezvous import rendezvous
+from torch._C._distributed_c10d import HashStore
 
 from slurmddp.runs.findings import Finding
 from slurmddp.runtime.health.rules import judge_clocks, name_finding
 from slurmddp.runtime.launch.addresses import resolve, source_address
 from slurmddp.runtime.launch.rank import Rank
+from slurmddp.runtime.rendezvous.head_store import reconnect
 
 ANSWER_LIMIT: Final = timedelta(seconds=60)
 """For a rank to answer; the slowest check, by a rank that cannot reach its peers, takes half of it."""
@@ -44,19 +44,11 @@ Seen = tuple[str, str, Optional[float]]
 
 
 class StoreChannel:
-    """One rank's access to the values of all ranks."""
+    """One rank's access to the values of all ranks, by the store in which they have met."""
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
-        store: Store = HashStore()
-        if rank.init_file and rank.world_size > 1:
-            store = FileStore(str(rank.init_file), rank.world_size)
-        elif rank.world_size > 1:  # the store of the ranks' own rendezvous, as torch finds it
-            store = PrefixStore("check", next(rendezvous("env://", timeout=ANSWER_LIMIT))[0])
-        self._store = store
-        self._store.set_timeout(ANSWER_LIMIT)
-        self.group_store = PrefixStore("group", self._store)
-        """For the group that the ranks form."""
+        self._store = reconnect(rank) if rank.world_size > 1 else HashStore()
 
     def gather(self, topic: str, value: Any) -> list[Any]:
         """Send a value that JSON can hold; return the values that are not None on rank 0, nothing on the others.
@@ -80,6 +72,7 @@ class StoreChannel:
         return list(self.broadcast(f"{topic}/all", self.gather(topic, value)))
 
     def _receive(self, topic: str) -> Any:
+        self._store.wait([topic], ANSWER_LIMIT)
         return json.loads(self._store.get(topic))
 
 

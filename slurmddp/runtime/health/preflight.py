@@ -26,13 +26,13 @@ class Preflight:
     def __init__(self, rank: Rank, words: Sequence[str], environment: Mapping[str, str]) -> None:
         self._rank = rank
         self._ranks: list[Facts] = []
-        self.facts = gather_facts(rank, words, environment).to_text()
+        self.facts = gather_facts(rank, words, environment)
 
-    def judge(self, texts: Iterable[str]) -> "RankError | None":
+    def judge(self, ranks: Iterable[Facts]) -> "RankError | None":
         """Report all findings in rank 0's output and as events; return the error of what certainly breaks the job."""
         findings: list[Finding] = []
+        self._ranks = sorted(ranks, key=lambda facts: facts.rank)
         try:
-            self._ranks = sorted(map(Facts.from_text, filter(None, texts)), key=lambda facts: facts.rank)
             findings += judge(self._ranks)
             findings += judge_marks(self._ranks, partial(self._sees_mark, time.monotonic() + SEEN_LIMIT_S))
         except Exception as error:  # noqa: BLE001 - a check that fails must not end a job that would run

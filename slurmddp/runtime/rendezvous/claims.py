@@ -1,57 +1,38 @@
-"""Claims: what each process says about itself in the rendezvous, and the rules that all claims together keep. Pure."""
+"""The rules that the claims of all ranks together keep: who each says it is in the rendezvous. Pure."""
 
 from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
 from slurmddp.errors import RankError
-from slurmddp.old_python import dataclass
+from slurmddp.runtime.health.facts import Facts
 from slurmddp.runtime.launch.rank import list_ranks
 from slurmddp.slurm.hostlist import format_ranges
 from slurmddp.version import __version__
-
-
-@dataclass(frozen=True, kw_only=True)
-class Claim:
-    """What a process says about itself."""
-
-    rank: int
-    local_rank: int
-    node_rank: int
-    world_size: int
-    host: str
-    pid: int
-
-    def __str__(self) -> str:
-        """Return host and process id, as messages name a process."""
-        return f"{self.host} (pid {self.pid})"
 
 
 class Claims:
     """The claims that have arrived. Each new one is checked against all others in constant time."""
 
     def __init__(self) -> None:
-        self.arrived: list[Claim] = []
-        self.facts: list[str] = []
-        """What the preflight of each rank found, in the same order."""
-        self._by_rank: dict[int, Claim] = {}
-        self._by_local_rank: dict[tuple[str, int, int], Claim] = {}
+        self.arrived: list[Facts] = []
+        self._by_rank: dict[int, Facts] = {}
+        self._by_local_rank: dict[tuple[str, int, int], Facts] = {}
 
     def read(self, arrival: Any) -> RankError | None:
         """Add the claim of an arrival; return the error if it cannot be read or contradicts the others."""
         try:
-            claim, facts = Claim(**arrival["claim"]), arrival["facts"]
-        except (KeyError, TypeError):  # an older slurmddp sends the claim alone
+            claim = Facts.of(arrival)
+        except (AttributeError, TypeError):  # an older slurmddp sends the claim apart
             sent = arrival.get("claim", arrival) if isinstance(arrival, dict) else None
             host = sent.get("host") if isinstance(sent, dict) else None
             return RankError(
                 f"a rank{f' on {host}' if host else ''} sent what rank 0 cannot read: versions of slurmddp differ, "
                 f"that of rank 0 is {__version__}; give all nodes the same environment"
             )
-        self.facts.append(facts)
         return self.add(claim)
 
-    def add(self, claim: Claim) -> RankError | None:
+    def add(self, claim: Facts) -> RankError | None:
         """Add a claim; return the error of the first rule that it breaks, None if it breaks none.
 
         All ranks have the same world size, no two processes the same rank, no two of a node the same local rank.
@@ -65,7 +46,7 @@ class Claims:
             return RankError(f"ranks disagree on the world size: {sizes}")
         first = self._by_rank.setdefault(claim.rank, claim)
         if first is not claim:
-            return RankError(f"rank {first.rank} is claimed twice: by {first} and {claim}")
+            return RankError(f"rank {first.rank} is claimed twice: by {first.process} and {claim.process}")
         first = self._by_local_rank.setdefault((claim.host, claim.node_rank, claim.local_rank), claim)
         if first is not claim:
             return RankError(
@@ -75,14 +56,14 @@ class Claims:
         return None
 
 
-def refusal_of(claim: Claim, accepted: list[Claim]) -> RankError:
+def refusal_of(claim: Facts, accepted: list[Facts]) -> RankError:
     """Return the error of a process that arrived after rank 0 had accepted the others, as of a duplicate rank."""
     same_rank = [other for other in accepted if other.rank == claim.rank]
     error = next(filter(None, map(Claims().add, [*(same_rank or accepted), claim])), None)
-    return error or RankError(f"rank {claim.rank} on {claim} is not among the {len(accepted)} ranks that met")
+    return error or RankError(f"rank {claim.rank} on {claim.process} is not among the {len(accepted)} ranks that met")
 
 
-def ranks_by_host(claims: Iterable[Claim]) -> dict[str, str]:
+def ranks_by_host(claims: Iterable[Facts]) -> dict[str, str]:
     """Return the ranks of each host as in `0-3,8`, the hosts in the order of the nodes."""
     by_host: dict[str, list[int]] = {}
     for claim in sorted(claims, key=lambda claim: (claim.node_rank, claim.rank)):

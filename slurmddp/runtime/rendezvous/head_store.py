@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from datetime import timedelta
-from typing import Any, Final, Union
+from typing import Any, Final
 
 import torch.distributed as dist
-from torch._C._distributed_c10d import FileStore, PrefixStore, Store, TCPStore
+from torch._C._distributed_c10d import FileStore, Store, TCPStore
 
 from slurmddp.background import run_in_background
 from slurmddp.errors import PeerError, RankError
@@ -24,8 +24,6 @@ from slurmddp.runtime import patches
 from slurmddp.runtime.launch.addresses import is_local, resolve
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rendezvous.sealed_store import SealedStore
-
-SharedStore = Union[Store, SealedStore]
 
 ANSWER_LIMIT_S = 10.0
 """How long a store that accepted the connection may take to answer."""
@@ -44,7 +42,7 @@ _RESOLVER = patches.find(patches.RESOLVER)
 class Rendezvous:
     """The ranks that have met, and the store that they share until they end."""
 
-    def __init__(self, rank: Rank, store: SharedStore, ranks: dict[str, str]) -> None:
+    def __init__(self, rank: Rank, store: SealedStore, ranks: dict[str, str]) -> None:
         self._rank, self._store = rank, store
         self.ranks_by_host = ranks
         """As `claims.ranks_by_host` returns them; known to rank 0 alone."""
@@ -95,7 +93,7 @@ class Rendezvous:
         return silent
 
 
-def open_store(rank: Rank, limit_s: float) -> tuple[SharedStore, bool]:
+def open_store(rank: Rank, limit_s: float) -> tuple[SealedStore, bool]:
     """Return the store, and whether this process judges the claims.
 
     Raises RankError when rank 0 is not on the head, PeerError when there is no store of this job within `limit_s`.
@@ -127,7 +125,7 @@ def open_store(rank: Rank, limit_s: float) -> tuple[SharedStore, bool]:
     return sealed, judges
 
 
-def reconnect(rank: Rank, limit_s: float = ANSWER_LIMIT_S) -> SharedStore:
+def reconnect(rank: Rank, limit_s: float = ANSWER_LIMIT_S) -> SealedStore:
     """Return the store over a new connection; one that was idle for days may be lost.
 
     Raises PeerError when nothing listens at its port within `limit_s` seconds. Starts no thread.
@@ -138,7 +136,7 @@ def reconnect(rank: Rank, limit_s: float = ANSWER_LIMIT_S) -> SharedStore:
     return _seal(rank, _create_store(rank, is_server=False))
 
 
-def wait_for_keys(store: SharedStore, keys: list[str], limit_s: float) -> bool:
+def wait_for_keys(store: SealedStore, keys: list[str], limit_s: float) -> bool:
     """Wait until all keys are set; return whether they were in time."""
     if not keys:
         return True
@@ -160,13 +158,12 @@ def lost_connection_as(message: str) -> Iterator[None]:
         raise PeerError(message) from error
 
 
-def _seal(rank: Rank, store: Store) -> SharedStore:
+def _seal(rank: Rank, store: Store) -> SealedStore:
     """Return our part of a store; the store of torchrun's agent outlives a restart of the ranks.
 
     Without a secret, as where torchrun was started by hand, it is open to every program that reaches it.
     """
-    part = f"slurmddp/{rank.restarts if rank.agent_store else 0}"
-    return SealedStore(store, part, rank.secret) if rank.secret else PrefixStore(part, store)
+    return SealedStore(store, f"slurmddp/{rank.restarts if rank.agent_store else 0}", rank.secret)
 
 
 def _create_store(rank: Rank, *, is_server: bool) -> Store:
@@ -236,7 +233,7 @@ def _await_listener(rank: Rank, limit_s: float) -> None:
             return
 
 
-def _check_owner(rank: Rank, store: SharedStore, *, judges: bool) -> None:
+def _check_owner(rank: Rank, store: SealedStore, *, judges: bool) -> None:
     """Refuse the store of another job: ports are random, and two jobs can get the same one."""
     ours = f"job {rank.job} attempt {rank.attempt}"
     if judges:
@@ -256,7 +253,7 @@ def _foreign_program(rank: Rank) -> PeerError:
     )
 
 
-def announce_program_stores(rank: Rank, store: SharedStore) -> None:
+def announce_program_stores(rank: Rank, store: SealedStore) -> None:
     """Let rank 0 say in the store of the rendezvous when a store of the program listens; the other ranks wait for it.
 
     torch's client that is refused waits 0.25 to 0.75 s before it tries again, and longer each time (torch 2.13,
@@ -286,7 +283,7 @@ def announce_program_stores(rank: Rank, store: SharedStore) -> None:
     patches.replace(patches.PROGRAM_STORE, wrap)
 
 
-def _await_store(store: SharedStore, host: str, port: int, limit: timedelta) -> timedelta:
+def _await_store(store: SealedStore, host: str, port: int, limit: timedelta) -> timedelta:
     """Wait until a store listens, for half the limit at most; return how long it took."""
     began = probed_at = time.monotonic()
     pause = _SHORTEST_PAUSE_S

@@ -89,8 +89,8 @@ def _driver_sign() -> str | None:
     return None
 
 
-def form_group(rank: Rank, device: torch.device) -> None:
-    """Form the default group, NCCL on CUDA and gloo on the CPU.
+def form_group(rank: Rank, device: torch.device, limit: timedelta = COLLECTIVE_LIMIT) -> None:
+    """Form the default group, NCCL on CUDA and gloo on the CPU; `limit` is that of each collective.
 
     The group is never destroyed: its destructor can abort or hang a rank that has finished, and after an error the
     peers are still inside a collective. `runtime.exiting.process_exit` ends the process before destructors run.
@@ -112,7 +112,7 @@ def form_group(rank: Rank, device: torch.device) -> None:
         timeout=FORM_LIMIT,
         device_id=device_id,
     )
-    dist.distributed_c10d._set_pg_timeout(COLLECTIVE_LIMIT)  # noqa: SLF001 - torch has no public name for it
+    dist.distributed_c10d._set_pg_timeout(limit)  # noqa: SLF001 - torch has no public name for it
 
 
 def form_control_group(world_size: int) -> dist.ProcessGroup | None:

@@ -18,18 +18,19 @@ from typing import Final
 
 from slurmddp.errors import PeerError, RankError
 from slurmddp.runs.history import read_newest
+from slurmddp.runtime.health.facts import IDENTITY, Facts, identify
 from slurmddp.runtime.health.preflight import Preflight
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rendezvous import head_store
-from slurmddp.runtime.rendezvous.claims import Claim, Claims, ranks_by_host, refusal_of
+from slurmddp.runtime.rendezvous.claims import Claims, ranks_by_host, refusal_of
 from slurmddp.runtime.rendezvous.head_store import (
     Rendezvous,
-    SharedStore,
     announce_program_stores,
     lost_connection_as,
     open_store,
     wait_for_keys,
 )
+from slurmddp.runtime.rendezvous.sealed_store import SealedStore
 
 ARRIVAL_LIMIT_S = 60.0
 """How long rank 0 waits for the next of the others, and they for it; longer where the start was slow."""
@@ -54,18 +55,10 @@ def meet(rank: Rank, limit_s: float = ARRIVAL_LIMIT_S, preflight: Preflight | No
     preflight finds what certainly breaks the job; PeerError when some ranks do not arrive within `limit_s` seconds, or
     the head cannot be reached.
     """
-    claim = Claim(
-        rank=rank.rank,
-        local_rank=rank.local_rank,
-        node_rank=rank.node_rank,
-        world_size=rank.world_size,
-        host=rank.host,
-        pid=os.getpid(),
-    )
+    claim = preflight.facts if preflight else identify(rank)
     store, judges = open_store(rank, limit_s)
     sequence = store.add("arrivals", 1)
-    facts = preflight.facts if preflight else ""
-    store.set(f"arrival/{sequence}", json.dumps({"claim": asdict(claim), "facts": facts}))
+    store.set(f"arrival/{sequence}", json.dumps(asdict(claim)))
     arrived = []
     if judges:
         arrived = _judge(rank, store, sequence, limit_s, preflight)
@@ -75,14 +68,14 @@ def meet(rank: Rank, limit_s: float = ARRIVAL_LIMIT_S, preflight: Preflight | No
     return Rendezvous(rank, store, ranks_by_host(arrived))
 
 
-def _judge(rank: Rank, store: SharedStore, sequence: int, limit_s: float, preflight: Preflight | None) -> list[Claim]:
+def _judge(rank: Rank, store: SealedStore, sequence: int, limit_s: float, preflight: Preflight | None) -> list[Facts]:
     """As rank 0: collect the claims, publish the verdict, and return the claims."""
     claims = Claims()
     error = _collect(rank, store, claims, limit_s)
     if preflight and error is None:
-        error = preflight.judge(claims.facts)
+        error = preflight.judge(claims.arrived)
     published_at = time.time()
-    store.set("accepted", json.dumps([asdict(claim) for claim in claims.arrived]))
+    store.set("accepted", json.dumps([[getattr(claim, name) for name in IDENTITY] for claim in claims.arrived]))
     verdict = {
         "error": str(error) if error else "",
         "retry": isinstance(error, PeerError),
@@ -101,7 +94,7 @@ def _judge(rank: Rank, store: SharedStore, sequence: int, limit_s: float, prefli
     return claims.arrived
 
 
-def _collect(rank: Rank, store: SharedStore, claims: Claims, limit_s: float) -> RankError | None:
+def _collect(rank: Rank, store: SealedStore, claims: Claims, limit_s: float) -> RankError | None:
     """Read the claims of all ranks as they arrive; return the first error."""
     deadline = time.monotonic() + limit_s
     while len(claims.arrived) < rank.world_size:
@@ -123,7 +116,7 @@ def _collect(rank: Rank, store: SharedStore, claims: Claims, limit_s: float) -> 
     return None
 
 
-def _await_arrival(rank: Rank, store: SharedStore, key: str, deadline: float) -> bool:
+def _await_arrival(rank: Rank, store: SealedStore, key: str, deadline: float) -> bool:
     """Wait until a key is set; return False at the monotonic deadline, or when srun could not start a rank.
 
     Polls, because TCPStore writes warnings when a wait ends without the key.
@@ -141,7 +134,7 @@ def _await_arrival(rank: Rank, store: SharedStore, key: str, deadline: float) ->
     return True
 
 
-def _await_verdict(rank: Rank, claim: Claim, store: SharedStore, sequence: int, limit_s: float) -> None:
+def _await_verdict(rank: Rank, claim: Facts, store: SealedStore, sequence: int, limit_s: float) -> None:
     """As another rank than 0: wait for the verdict, and check that it accepts this claim."""
     limit_s += head_store.ANSWER_LIMIT_S
     with lost_connection_as(f"rank 0 on {rank.master_addr} left before all ranks had met"):
@@ -154,7 +147,7 @@ def _await_verdict(rank: Rank, claim: Claim, store: SharedStore, sequence: int, 
     if verdict["error"]:
         raise (PeerError if verdict["retry"] else RankError)(verdict["error"])
     if sequence > verdict["arrivals"]:
-        raise refusal_of(claim, [Claim(**entry) for entry in json.loads(store.get("accepted"))])
+        raise refusal_of(claim, [Facts(**dict(zip(IDENTITY, entry))) for entry in json.loads(store.get("accepted"))])
 
 
 def _find_unstarted_ranks(rank: Rank) -> tuple[list[int], str]:

@@ -20,6 +20,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from slurmddp.errors import FencedError, PeerError, RankError
+from slurmddp.runs import ownership
 from slurmddp.runs.ownership import Ownership
 from slurmddp.runtime.checkpoint import store as checkpoints
 from slurmddp.runtime.checkpoint.store import FORMAT, Store, ensure_identity
@@ -75,7 +76,7 @@ def test_what_was_written_is_found(tmp_path):
     assert store.newest() is None
     digest = store.write(100, parts(100), NOTE)
     found = store.newest()
-    assert (found.step, found.digest, found.note, found.folder.name) == (100, digest, NOTE, "step-000000100")
+    assert (found.step, found.digest, found.folder.name) == (100, digest, "step-000000100")
     assert names(found.folder) == ["manifest.json", "model.pt", "state.pt"]
     assert store.load(found, "state.pt") == parts(100)["state.pt"]
 
@@ -194,15 +195,15 @@ def test_what_is_no_regular_file_is_broken_and_read_no_further(two, name, kind, 
 def test_a_full_disk_is_waited_for_when_a_run_begins(tmp_path, monkeypatch):
     """It ended the rank with status 77, which is never tried again."""
     tries, said = [], []
-    write = checkpoints._write
+    create = ownership.create_exclusively
 
     def fail_twice(path, content):
         tries.append(path)
         if len(tries) < 3:
             raise OSError(errno.ENOSPC, "No space left on device")
-        write(path, content)
+        create(path, content)
 
-    monkeypatch.setattr(checkpoints, "_write", fail_twice)
+    monkeypatch.setattr(checkpoints, "create_exclusively", fail_twice)
     monkeypatch.setattr(checkpoints, "_FULL_PAUSE_S", 0.01)
     assert re.fullmatch("[0-9a-f]{32}", ensure_identity(tmp_path, said.append))
     assert len(said) == 2 and "No space left on device; waiting for space" in said[0]
@@ -582,8 +583,8 @@ def test_a_runs_identity_is_made_once(tmp_path):
 
 
 def test_two_who_make_an_identity_agree(tmp_path):
-    checkpoints._write_once(tmp_path / "identity", "a" * 32)
-    checkpoints._write_once(tmp_path / "identity", "b" * 32)
+    assert ownership.create_exclusively(tmp_path / "identity", "a" * 32)
+    assert not ownership.create_exclusively(tmp_path / "identity", "b" * 32)
     assert ensure_identity(tmp_path, print) == "a" * 32 and [path.name for path in tmp_path.iterdir()] == ["identity"]
 
 

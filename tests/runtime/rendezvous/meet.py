@@ -3,6 +3,7 @@
 meet.py FOLDER DESCRIPTIONS      rank by rank, FOLDER/NUMBER.json
 """
 
+import dataclasses
 import json
 import os
 import sys
@@ -63,7 +64,7 @@ def take_part(folder: Path, number: int, description: dict, earlier: list[int]) 
 def preflight(rank: Rank, facts: dict) -> Preflight:
     """Return what a rank would bring, with some of its facts changed."""
     made = Preflight(rank, [], {})
-    made.facts = json.dumps(json.loads(made.facts) | facts)
+    made.facts = dataclasses.replace(made.facts, **facts)
     return made
 
 

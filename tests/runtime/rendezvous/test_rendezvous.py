@@ -22,9 +22,10 @@ from slurmddp.errors import PeerError
 from slurmddp.runs.events import AttemptStart, Author, append
 from slurmddp.runs.files import read_records
 from slurmddp.runs.layout import RunDir
+from slurmddp.runtime.health.facts import Facts
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rendezvous import head_store, rendezvous
-from slurmddp.runtime.rendezvous.claims import Claim, Claims
+from slurmddp.runtime.rendezvous.claims import Claims
 from slurmddp.runtime.rendezvous.sealed_store import SealedStore
 
 
@@ -100,7 +101,7 @@ def test_each_arrival_gives_the_next_rank_a_minute(monkeypatch, arrivals, missin
         fields = ("rank", "local_rank", "node_rank", "world_size", "host")
         claim = {**{field: getattr(member, field) for field in fields}, "pid": 1}
         number = store.add("arrivals", 1)
-        store.set(f"arrival/{number}", json.dumps({"claim": claim, "facts": ""}))
+        store.set(f"arrival/{number}", json.dumps(claim))
 
     arrive(members[0])
     clock = Clock({time: partial(arrive, member) for time, member in zip(arrivals, members[1:], strict=True)})
@@ -248,8 +249,8 @@ def test_a_rank_that_ends_after_rank_zero_has_left_ends_well(meet):
     assert meet(members)[0] == ["met", "alone"]
 
 
-def claim(rank: int, **changes) -> Claim:
-    return Claim(
+def claim(rank: int, **changes) -> Facts:
+    return Facts(
         **{"rank": rank, "local_rank": rank, "node_rank": 0, "world_size": 2, "host": "n1", "pid": rank, **changes}
     )
 
@@ -275,7 +276,7 @@ def test_claims_that_contradict_each_other(claims, message):
     ("arrival", "place"),
     [
         ({"rank": 1, "host": "n2"}, "a rank on n2 "),
-        ({"claim": {"host": "n2", "smell": 1}, "facts": ""}, "a rank on n2 "),
+        ({"claim": {"rank": 1, "host": "n2"}, "facts": ""}, "a rank on n2 "),
         ({"claim": 7}, "a rank "),
         ([], "a rank "),
     ],

@@ -49,11 +49,6 @@ class ColourImages(InMemory):
             torch.tensor(rgb, device=inputs.device).view(3, 1, 1) for rgb in (self.mean, self.deviation)
         )
 
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        """Return an image (3, height, width) and its class."""
-        inputs, targets = self.batch(torch.tensor([index], device=self.inputs.device))
-        return inputs[0], targets[0]
-
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Return images (samples, 3, height, width) and their classes (samples)."""
         inputs, targets = super().batch(indices)

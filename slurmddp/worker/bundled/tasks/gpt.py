@@ -10,7 +10,7 @@ from torch.nn import functional
 from slurmddp.config.datasets import find_data
 from slurmddp.config.worker_options import WorkerOptions
 from slurmddp.worker.bundled.data.readers import read_text
-from slurmddp.worker.task import Task
+from slurmddp.worker.task import InMemory, Task
 
 INIT = 0.02
 """Standard deviation of fresh weights (Radford et al., 2019)."""
@@ -87,33 +87,22 @@ class Decoder(nn.Module):
         return functional.linear(self.norm(self.layers(hidden)), self.tokens.weight)
 
 
-class Windows:
+class Windows(InMemory):
     """Consecutive windows of a text: `context` bytes, and for each of them the byte that follows.
 
     Each byte of the text is predicted once, except those after the last whole window.
     """
 
-    def __init__(self, text: Tensor, context: int) -> None:
-        self.text, self.context = text, context
-        self._places = torch.arange(context + 1, device=text.device)
-
-    def __len__(self) -> int:
-        """Return the number of whole windows."""
-        return (len(self.text) - 1) // self.context
-
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        """Return one window (context) and the byte after each of its bytes (context), both int64."""
-        inputs, targets = self.batch(torch.tensor([index], device=self.text.device))
-        return inputs[0], targets[0]
-
-    def to(self, device: torch.device) -> "Windows":
-        """Return the same windows with their text on a device."""
-        return type(self)(self.text.to(device), self.context)
+    @classmethod
+    def of(cls, text: Tensor, context: int) -> "Windows":
+        """Return the whole windows of a text of bytes."""
+        whole = (len(text) - 1) // context * context
+        return cls(text[:whole].view(-1, context), text[1 : whole + 1].view(-1, context))
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Return the windows of these indices (samples, context) and the byte after each byte, both int64."""
-        bytes_ = self.text[indices.unsqueeze(1) * self.context + self._places].long()
-        return bytes_[:, :-1], bytes_[:, 1:]
+        inputs, targets = super().batch(indices)
+        return inputs.long(), targets.long()
 
 
 class Gpt(Task):
@@ -127,7 +116,7 @@ class Gpt(Task):
         files = find_data(options)
         text = synthesize(options.seed) if files is None else read_text(*files)
         held_out = int(len(text) * HELD_OUT)
-        self.train, self.test = (Windows(part, CONTEXT) for part in (text[:-held_out], text[-held_out:]))
+        self.train, self.test = (Windows.of(part, CONTEXT) for part in (text[:-held_out], text[-held_out:]))
 
     def model(self) -> nn.Module:
         """Return a fresh decoder."""

@@ -55,7 +55,7 @@ def test_english_is_learnt(english, start):
 @given(length=st.integers(2, 60), context=st.integers(1, 9))
 def test_each_byte_is_predicted_once_from_those_before_it(length, context):
     """Up to the end of the last whole window."""
-    windows = Windows(torch.arange(length, dtype=torch.uint8), context)
+    windows = Windows.of(torch.arange(length, dtype=torch.uint8), context)
     predicted = [int(place) for index in range(len(windows)) for place in windows[index][1]]
     assert predicted == [*range(1, len(windows) * context + 1)]
     assert length - 1 - context < len(predicted) <= length - 1
@@ -65,7 +65,7 @@ def test_each_byte_is_predicted_once_from_those_before_it(length, context):
 
 
 def test_a_batch_is_its_windows():
-    windows = Windows(torch.randint(256, (100,), dtype=torch.uint8), 7)
+    windows = Windows.of(torch.randint(256, (100,), dtype=torch.uint8), 7)
     assert isinstance(windows, Batched)
     inputs, targets = windows.to(torch.device("cpu")).batch(torch.tensor([3, 0, 13]))
     for place, index in enumerate([3, 0, 13]):
