@@ -61,9 +61,9 @@ SMALL = {
     "old_python",
 }
 IN_A_JOB = {
-    "batch": {"attach", "runs", "slurm"},
+    "batch": {"attach", "runs", "slurm", "watchdog"},
     "runs": {"slurm"},
-    "runtime": {"runs", "slurm"},
+    "runtime": {"runs", "slurm", "watchdog"},
     "watchdog": {"runs", "slurm"},
 }
 """The rooms whose modules run in a job, and those that each may use: they need neither msgspec nor a configuration."""

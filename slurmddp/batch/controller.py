@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from slurmddp.errors import ClusterError
@@ -16,6 +16,9 @@ _REFUSED: Final = re.compile("denied|permi|disabled|invalid", re.IGNORECASE)
 
 _DEPENDENCY_STATE: Final = re.compile(r"\([a-z_]+\)")
 """What squeue adds to each condition: `afterok:17(unfulfilled)`."""
+
+BESIDE_S: Final = 10.0
+"""For a step beside the ranks: where it takes longer, the node does not answer."""
 
 
 class Controller:
@@ -78,6 +81,21 @@ class Controller:
     def script_digest(self, job_id: str) -> str | None:
         """Return the sha256 of the script that Slurm holds for a job; None when it shows none."""
         return queries.script_digest(job_id, self._environ)
+
+    def kill_step(self, number: int, step: str) -> None:
+        """Send SIGKILL to the ranks of a step. Raises as `requeue` does."""
+        self._order(commands.cancel(f"{number}.{step}", signal="KILL"))
+
+    def processes(self, number: int, node: str, pids: Sequence[int]) -> dict[int, str]:
+        """Return the line of proc_pid_stat(5) of each of these processes that is there, on a node of the job.
+
+        Raises ClusterError when the node does not answer.
+        """
+        words = ["sh", "-c", 'for pid; do cat "/proc/$pid/stat"; done 2>/dev/null; :', "sh", *map(str, pids)]
+        answer = client.ask(commands.run_beside(number, node, *words), self._environ, timeout_s=BESIDE_S)
+        if answer.status != 0:
+            raise ClusterError(answer.reason)
+        return {int(line.split()[0]): line for line in answer.stdout.splitlines() if line}
 
     def _order(self, command: list[str]) -> None:
         answer = client.ask(command, self._environ)

@@ -54,6 +54,21 @@ class JobRequeue(NamedTuple):
     event: str = "requeue"
 
 
+class Hang(NamedTuple):
+    """The ranks make no progress: none works, and some wait for others that do not come."""
+
+    reason: str
+    """Which rank stands out, where it is, and what the others wait for."""
+    stalled_s: float
+    """Seconds since a rank last made progress or worked."""
+    hung_ranks: tuple[int, ...]
+    """Those that stand out; empty when that is not clear."""
+    hung_hosts: tuple[str, ...]
+    ends: bool
+    """Whether the ranks are ended for it (`--hang-timeout`)."""
+    event: str = "hang"
+
+
 class Fenced(NamedTuple):
     """The supervisor starts nothing, because another attempt now owns the run or the job."""
 
@@ -77,7 +92,7 @@ class Cancel(NamedTuple):
     event: str = "cancel"
 
 
-SupervisorEvent = Union[AttemptStart, AttemptEnd, AttemptRestart, JobRequeue, Fenced, JobEnd]
+SupervisorEvent = Union[AttemptStart, AttemptEnd, AttemptRestart, Hang, JobRequeue, Fenced, JobEnd]
 
 
 class Event(Protocol):
