@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 import re
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from slurmddp.errors import ClusterError
 from slurmddp.slurm import client, commands, parsing, queries
@@ -86,16 +86,13 @@ class Controller:
         """Send SIGKILL to the ranks of a step. Raises as `requeue` does."""
         self._order(commands.cancel(f"{number}.{step}", signal="KILL"))
 
-    def processes(self, number: int, node: str, pids: Sequence[int]) -> dict[int, str]:
-        """Return the line of proc_pid_stat(5) of each of these processes that is there, on a node of the job.
+    def look(
+        self, number: int, nodes: Sequence[str], words: Sequence[str]
+    ) -> Iterator[tuple[str, list[dict[str, Any]], str]]:
+        """Yield for each of these nodes its name, its ranks, and why it has not answered; `words` runs `look`."""
+        from slurmddp.watchdog.nodes import look_at_nodes  # noqa: PLC0415 - threads, which few jobs need
 
-        Raises ClusterError when the node does not answer.
-        """
-        words = ["sh", "-c", 'for pid; do cat "/proc/$pid/stat"; done 2>/dev/null; :', "sh", *map(str, pids)]
-        answer = client.ask(commands.run_beside(number, node, *words), self._environ, timeout_s=BESIDE_S)
-        if answer.status != 0:
-            raise ClusterError(answer.reason)
-        return {int(line.split()[0]): line for line in answer.stdout.splitlines() if line}
+        return look_at_nodes(number, nodes, words, self._environ, limit_s=BESIDE_S)
 
     def _order(self, command: list[str]) -> None:
         answer = client.ask(command, self._environ)

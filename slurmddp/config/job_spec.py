@@ -289,7 +289,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         Text,
         Option(
             "Address (JSON by POST, as for Slack) or command (JSON on standard input) that is told when the job "
-            "fails, is requeued or ends.",
+            "hangs, fails, is requeued or ends.",
             metavar="URL|COMMAND",
         ),
     ] = None

@@ -64,9 +64,17 @@ class Hang(NamedTuple):
     hung_ranks: tuple[int, ...]
     """Those that stand out; empty when that is not clear."""
     hung_hosts: tuple[str, ...]
+    place: str
+    """Where the first of them is in the program."""
     ends: bool
     """Whether the ranks are ended for it (`--hang-timeout`)."""
     event: str = "hang"
+
+
+class HangEnd(NamedTuple):
+    """A hang is over: a rank makes progress or works, or all have ended."""
+
+    event: str = "hang_end"
 
 
 class Fenced(NamedTuple):
@@ -92,7 +100,7 @@ class Cancel(NamedTuple):
     event: str = "cancel"
 
 
-SupervisorEvent = Union[AttemptStart, AttemptEnd, AttemptRestart, Hang, JobRequeue, Fenced, JobEnd]
+SupervisorEvent = Union[AttemptStart, AttemptEnd, AttemptRestart, Hang, HangEnd, JobRequeue, Fenced, JobEnd]
 
 
 class Event(Protocol):

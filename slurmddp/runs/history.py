@@ -36,7 +36,7 @@ _OTHER_COST: Final = 2**8
 """A line counts as so many bytes more than it has: a file may have millions of short ones."""
 _LAST_BYTES: Final = 2**18
 _MOST_DAMAGED: Final = 100
-_TRAILING_KINDS: Final = frozenset({"end", "attempt_end", "checkpoint", "metrics", "hang"})
+_TRAILING_KINDS: Final = frozenset({"end", "attempt_end", "checkpoint", "metrics", "hang", "hang_end"})
 SUPERVISION: Final = frozenset({"attempt_start", "attempt_end", "requeue", "job_end", "fenced"})
 _RECENT: Final = 64
 _HEAD: Final = frozenset({"time", "event", "job", "attempt", "rank", "host"})
@@ -115,6 +115,12 @@ class AttemptEvents(_Events):
     def seen(self) -> float:
         """Time of the last event, in seconds since 1970."""
         return self.events[-1].time
+
+    @property
+    def hang(self) -> Event | None:
+        """The hang in which its ranks are, or were at their end; the supervisor judges it."""
+        found = [event for event in self.events if event.kind in ("hang", "hang_end")]
+        return found[-1] if found and found[-1].kind == "hang" else None
 
 
 class LogPart(NamedTuple):

@@ -1,36 +1,32 @@
-"""Starts the report of this rank to the supervisor (`slurmddp.watchdog.rank`), and counts the program's progress."""
+"""Starts the report of this rank to the supervisor (`slurmddp.watchdog.rank`), with the steps of its optimizers."""
 
 import os
-from collections.abc import Callable
-from typing import Any
+import threading
+from typing import Any, Final
 
 from slurmddp import variables
-from slurmddp.runtime import patches
 from slurmddp.runtime.imports import after_import
 from slurmddp.runtime.launch.rank import Rank
-from slurmddp.watchdog.rank import COUNTS, Heart
+from slurmddp.watchdog.beats import Beat
+from slurmddp.watchdog.rank import Steps, send_beats
+
+EVERY_S: Final = 2.0
+RANKS_A_SECOND: Final = 32
+"""Beats that the supervisor gets in a second, at most."""
 
 
-def start_heart(rank: Rank) -> "Heart | None":
-    """Report from now on, and return what reports; None where no supervisor listens."""
-    address = os.environ.get(variables.BEATS)
+def start_heartbeat(rank: Rank) -> None:
+    """Report from now on, where a supervisor listens."""
+    address, steps = os.environ.get(variables.BEATS), Steps()
     if not (address and rank.secret):
-        return None
-    after_import("torch.optim.optimizer", _count_steps)
-    after_import("torch.utils.data.dataloader", lambda _: patches.replace(patches.LOADER, _count_batches))
-    node = os.environ.get("SLURMD_NODENAME", rank.host)  # the supervisor asks Slurm for it
-    return Heart(address, rank.secret, rank=rank.rank, world_size=rank.world_size, host=node)
+        return
 
+    def count_steps(optimizer: Any) -> None:
+        if hasattr(optimizer, "register_optimizer_step_post_hook"):  # from torch 2.0 on
+            optimizer.register_optimizer_step_post_hook(steps.count)
 
-def _count_steps(optimizer: Any) -> None:
-    if hasattr(optimizer, "register_optimizer_step_post_hook"):  # from torch 2.0 on
-        optimizer.register_optimizer_step_post_hook(lambda *_: COUNTS.step())
-
-
-def _count_batches(take: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def take_and_count(self: Any) -> Any:
-        batch = take(self)
-        COUNTS.batch()
-        return batch
-
-    return take_and_count
+    after_import("torch.optim.optimizer", count_steps)
+    step, node = os.environ.get("SLURM_STEP_ID", ""), os.environ.get("SLURMD_NODENAME", rank.host)  # as Slurm knows it
+    every_s = max(EVERY_S, rank.world_size / RANKS_A_SECOND)
+    beat = Beat(rank.rank, rank.world_size, step, node, os.getpid(), every_s)
+    threading.Thread(target=send_beats, args=(beat, steps, address, rank.secret), name="beats", daemon=True).start()

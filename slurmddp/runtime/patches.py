@@ -58,11 +58,6 @@ RESOLVER: Final = Patch(
     "the thread that opens a store waits for a server of DNS for a second, not ten",
     "glibc 2.36",
 )
-LOADER: Final = Patch(
-    ("torch.utils.data.dataloader:_BaseDataLoaderIter.__next__",),
-    "each batch is progress, by which a training that hangs is told from one that runs",
-    "torch 2.13",
-)
 TRAINER: Final = Patch(
     ("transformers.trainer:Trainer.train",),
     "a training saves and stops at a stop request, and resumes, without a change of the script",

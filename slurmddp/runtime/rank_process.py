@@ -14,7 +14,6 @@ from slurmddp.runtime.stopping.signals import StopSignals
 if TYPE_CHECKING:
     from slurmddp.runtime.launch.rank import Rank
     from slurmddp.runtime.stopping.stopping import Stopping
-    from slurmddp.watchdog.rank import Heart
 
 
 class RankProcess:
@@ -22,9 +21,6 @@ class RankProcess:
 
     stopping: "Stopping"
     """The answer to stop requests; set by `begin`."""
-
-    heart: "Heart | None" = None
-    """What reports to the supervisor; set by `begin`."""
 
     def __init__(self) -> None:
         self.began_at = time.monotonic()
@@ -55,9 +51,9 @@ class RankProcess:
         if rank.stop_at:
             self.signals.stop_at(rank.stop_at)
         self.stopping = Stopping(rank, self.signals, self.exit)
-        from slurmddp.runtime.heartbeat import start_heart  # noqa: PLC0415 - the same
+        from slurmddp.runtime.heartbeat import start_heartbeat  # noqa: PLC0415 - the same
 
-        self.heart = start_heart(rank)
+        start_heartbeat(rank)
         return self.stopping
 
 

@@ -194,8 +194,6 @@ def _finish(process: RankProcess, confirm_end: Callable[[], bool]) -> None:
     rank = process.stopping.rank
 
     def finish() -> int:
-        if process.heart:
-            process.heart.end()
         process.exit.set_exit_deadline(CONFIRM_LIMIT_S, exit_codes.DONE)
         confirmed = confirm_end()
         process.stopping.enter(Phase.EXIT)

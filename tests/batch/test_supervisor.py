@@ -9,7 +9,7 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -99,8 +99,11 @@ class FakeSlurm:
     def kill_step(self, number: int, step: str) -> None:
         self.orders.append(("kill", number, step))
 
-    def processes(self, number: int, node: str, pids: Sequence[int]) -> dict[int, str]:
-        raise ClusterError(f"no answer of {number}, {node}, {pids}")
+    def look(self, number: int, nodes: Sequence[str], words: Sequence[str]) -> Iterator[tuple[str, list[dict], str]]:
+        assert (number, list(words[-3:])) == (17, ["slurmddp.watchdog.look", "17", f"{words[-1]}"])
+        for node in nodes:
+            rank = int(node[1:]) - 1
+            yield node, [{"rank": rank, "host": node, "state": "S", "cpu_s": 0.0, "stack": None}], ""
 
     def script_digest(self, job_id: str) -> str | None:
         return f"digest of {job_id}"
@@ -817,22 +820,22 @@ def test_a_run_that_others_take_every_time_is_left_to_them(case, monkeypatch):
     assert "names no attempt, not c 17 0.0, after 100 tries" in case.events("fenced")[0]["reason"]
 
 
-def hung(record: str = "", **odd) -> Callable[[Case, Path], int]:
-    """Return two ranks that report until they are killed: rank 0 waits for rank 1, which is as `odd` says."""
+def hung(record: str = "", *, goes_on: bool = False) -> Callable[[Case, Path], int]:
+    """Return two ranks that report until they are killed, or go on after a while: rank 0 waits for rank 1."""
 
     def start(case: Case, folder: Path) -> int:
         environ = case.environments[-1]
         host, port = environ[variables.BEATS].split(":")
         assert host == "n1"
-        waits = Beat(0, 2, "4", "n1", 1, 1.0, 0.0, 0.2, wait="barrier", place="main() at train.py:9")
-        sleeps = Beat(1, 2, "4", "n2", 1, 1.0, 0.0, 0.2, place="load() at data.py:40", **odd)
+        waits = Beat(0, 2, "4", "n1", 1, 0.2, wait="barrier", place="main() at train.py:9")
+        sleeps = Beat(1, 2, "4", "n2", 1, 0.2, place="load() at data.py:40")
         if record:
             (folder / "1.end").write_text(record + "\n")
         began = time.monotonic()
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sending:
             while ("kill", 17, "4") not in case.slurm.orders and time.monotonic() - began < HANGS_S:
                 for one in (waits, sleeps):
-                    beat = one._replace(age_s=time.monotonic() - began)
+                    beat = one._replace(done=int(10 * goes_on * max(0.0, time.monotonic() - began - HANGS_S / 2)))
                     sending.sendto(seal(beat, environ[variables.SECRET]), ("127.0.0.1", int(port)))
                 time.sleep(0.05)
         return 137
@@ -840,7 +843,12 @@ def hung(record: str = "", **odd) -> Callable[[Case, Path], int]:
     return start
 
 
-HANGS_S = 5.0
+HANGS_S = 2.0
+
+
+@pytest.fixture(autouse=True)
+def judge_often(monkeypatch):
+    monkeypatch.setattr("slurmddp.batch.watch.TICK_S", 0.1)
 
 
 def test_ranks_that_hang_are_killed_and_started_again(case):
@@ -854,28 +862,26 @@ def test_ranks_that_hang_are_killed_and_started_again(case):
     assert (event["reason"], event["hung_ranks"], event["hung_hosts"], event["ends"]) == (text, [1], ["n2"], True)
     assert case.events("attempt_end")[0]["reason"] == f"hung for 1s: {text}"
     assert case.events("attempt_end")[0]["status"] == 76
-    assert f"WARNING: the training hangs, no progress for 1s: {text}" in case.log
-    assert read_progress(case) == {"text": text, "since": pytest.approx(time.time(), abs=20)}
-
-
-def read_progress(case: Case) -> dict | None:
-    return json.loads(case.run.progress("17", "0.0").read_text())["stall"]
+    assert f"WARNING: the training makes no progress for 1s: {text}" in case.log
+    assert event["place"] == "load() at data.py:40"
+    assert [row["rank"] for row in json.loads(case.run.stacks("17", "0.0").read_text())] == [1, 0]
 
 
 def test_a_hang_is_said_once_and_nothing_is_killed_without_the_option(case, monkeypatch):
-    monkeypatch.setattr(watchdog_policy, "FIRST_STEP_S", 1.0)
-    monkeypatch.setattr(watchdog_policy, "WARN_S", 1.0)
-    monkeypatch.setattr(watchdog_policy.Timeout, "parse", lambda _: watchdog_policy.Timeout(1.0))
-    case.attempts = [hung(), says(DONE)]
+    monkeypatch.setattr(watchdog_policy, "FIRST_STEP_S", 0.5)
+    case.attempts = [hung(goes_on=True), says(DONE)]
     assert case.supervise() == 0
     assert case.slurm.orders == []
-    assert [event["ends"] for event in case.events("hang")] == [False]
+    assert [(event["event"], event.get("ends")) for event in case.events("hang", "hang_end")] == [
+        ("hang", False),
+        ("hang_end", None),
+    ]
     assert case.events("attempt_end")[0]["status"] == 137
 
 
 def test_a_failure_of_the_program_counts_more_than_the_hang_that_follows(case):
     case.options = Options(hang_timeout="1")
-    case.attempts = [hung(FAILED, has_ended=True)]
+    case.attempts = [hung(FAILED)]
     assert case.supervise() == 77
     assert case.events("hang")[0]["hung_ranks"] == [1]
 

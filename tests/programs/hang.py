@@ -2,6 +2,7 @@
 
 With `steps` it is one of `run.steps`, which resumes; with `plain` one of DistributedDataParallel alone. Rank 1 of four
 is the one that hangs; it writes when to $SLURMDDP_RUN_DIR/hung. At the end rank 0 saves $SLURMDDP_RUN_DIR/model.pt.
+KIND `none` does not hang: rank 1 computes for nine seconds, and the others wait.
 """
 
 import ctypes
@@ -21,7 +22,7 @@ import slurmddp
 
 RUN = Path(os.environ["SLURMDDP_RUN_DIR"])
 RANK = int(os.environ["RANK"])
-FAULT, ODD, STEP_S = 5, 1, 0.1
+FAULT, ODD, STEP_S, COMPUTES_S = 5, 1, 0.1, 9
 KIND = sys.argv[1]
 
 
@@ -55,6 +56,12 @@ def read():
 def write():
     os.mkfifo(RUN / "fifo")
     torch.save({"a": torch.zeros(3)}, RUN / "fifo")
+
+
+def compute():
+    ends_at = time.monotonic() + COMPUTES_S
+    while time.monotonic() < ends_at:
+        torch.randn(64, 64).square().mean().item()
 
 
 class LeftError(Exception):
@@ -99,6 +106,8 @@ def hangs_now():
 
 
 def step_of(model, optimizer, step, batch):
+    if step == FAULT and RANK == ODD and KIND == "none":
+        compute()
     if step == FAULT and RANK == ODD and KIND in FAULTS and hangs_now():
         FAULTS[KIND]()
     optimizer.zero_grad()

@@ -1,4 +1,4 @@
-"""What a rank sees of itself, its datagrams, and their receiver, with processes of this machine."""
+"""What a rank sees of itself, its datagrams, and the watch of the supervisor, with processes of this machine."""
 
 import json
 import os
@@ -13,13 +13,17 @@ from types import SimpleNamespace
 import pytest
 from polling import until
 
-from slurmddp.watchdog.beats import open_beat, seal
-from slurmddp.watchdog.policy import Beat, Timeout
-from slurmddp.watchdog.rank import COUNTS, Sampler
-from slurmddp.watchdog.receiver import Receiver, open_socket
-from slurmddp.watchdog.usage import Usage
+from slurmddp import variables
+from slurmddp.batch.policy import Result
+from slurmddp.batch.watch import Watch
+from slurmddp.runs.layout import RunDir
+from slurmddp.supervisor_options import Options
+from slurmddp.watchdog.beats import Beat, open_beat, seal
+from slurmddp.watchdog.nodes import look_at_nodes
+from slurmddp.watchdog.rank import Sampler
+from slurmddp.watchdog.usage import measure
 
-BEAT = Beat(3, 4, "0", "n2", 17, 1e9, 2.5, 2.0, place="load() at data.py:40")
+BEAT = Beat(3, 4, "0", "n2", 17, 2.0, place="load() at data.py:40")
 SECRET = "00ff"  # noqa: S105 - of the tests
 
 
@@ -29,14 +33,10 @@ def test_a_beat_arrives_as_it_was_sent():
 
 @pytest.mark.parametrize(
     "datagram",
-    [b"", b"x" * 100, seal(BEAT, "other"), seal(BEAT, SECRET)[:-1], seal(BEAT[:-1], SECRET), seal((), SECRET)],
+    [b"", b"x" * 100, seal(BEAT, "other"), seal(BEAT, SECRET)[:-1]],
 )
 def test_what_no_rank_of_the_attempt_has_sent_is_ignored(datagram):
     assert open_beat(datagram, SECRET) is None
-
-
-def test_values_of_other_types_are_ignored():
-    assert open_beat(seal(BEAT._replace(rank="3"), SECRET), SECRET) is None
 
 
 def sample(work, times=6):
@@ -105,132 +105,128 @@ def test_what_a_look_costs():
     """The thread that does both once a second takes less than a thousandth of a CPU."""
     import torch  # noqa: F401, PLC0415 - its modules make some of the look
 
-    sampler, usage = Sampler(threading.main_thread().ident), Usage()
+    sampler = Sampler(threading.main_thread().ident)
     begin = time.thread_time()
     for _ in range(100):
         sampler.sample()
-        usage.measure()
+        measure()
     took_us = (time.thread_time() - begin) / 100 * 1e6
     print(f"a look takes {took_us:.0f} us of the CPU")  # noqa: T201 - the figure
     assert took_us < 1000
 
 
 def test_usage_sees_the_cpu_and_the_files_of_children_and_not_its_own():
-    usage = Usage()
-    usage.measure()
-    before = usage.measure()
-    assert usage.measure().moved_bytes - before.moved_bytes < 100
+    before = measure()
+    assert measure().moved_bytes - before.moved_bytes < 1000
     code = "open('/dev/null', 'wb').write(b'x' * 10**6); sum(range(10**7)); print(1, flush=True); open(0).read()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         child.stdout.readline()
-        after = usage.measure()
+        after = measure()
     assert after.children_cpu_s - before.children_cpu_s > 0.05
     assert after.moved_bytes - before.moved_bytes >= 10**6
 
 
 RANK = """
-import sys, time
-import slurmddp.watchdog.rank as rank
-rank.SAMPLE_S = rank.EVERY_S = 0.2
+import os, sys, threading, time
+from slurmddp.watchdog import look, rank
+from slurmddp.watchdog.beats import Beat
+rank.SAMPLE_S = 0.2
+steps = rank.Steps()
 number, address = int(sys.argv[1]), sys.argv[2]
-heart = rank.Heart(address, "00ff", rank=number, world_size=2, host=f"n{number + 1}")
+look.register(job="17", attempt="0.0", rank=number, host=f"n{number + 1}")
+beat = Beat(number, 2, "4", f"n{number + 1}", os.getpid(), 0.2)
+threading.Thread(target=rank.send_beats, args=(beat, steps, address, "00ff"), daemon=True).start()
 def all_reduce():
     time.sleep(60)
 def load():
     time.sleep(60)
 for _ in range(5):
-    rank.COUNTS.step()
+    steps.count()
     time.sleep(0.2)
 if number:
     load()
-rank.Sampler._find_wait = lambda *_, **more: "all_reduce"
+sys.modules["torch.distributed"] = None
+rank._find_wait = lambda *_, **more: "all_reduce"
 all_reduce()
 """
 
 
-class Heard:
-    """A receiver with what it has reported."""
+class Slurm:
+    """Runs what is for a node on this machine; one node may not answer."""
 
-    def __init__(self, folder, **options):
-        self.hangs, self.lines, self.looked = [], [], []
-        self.socket = open_socket(20000, 29999, os.getpid())
-        self.address = f"127.0.0.1:{self.socket.getsockname()[1]}"
-        self.receiver = Receiver(
-            opened=self.socket,
-            secret=SECRET,
-            progress=folder / "progress.json",
-            look=self.look,
-            report=lambda step, hang, _, stalled_s: self.hangs.append((step, hang, stalled_s)),
-            say=self.lines.append,
-            **options,
+    def __init__(self):
+        self.silent, self.looked, self.killed = "", [], []
+
+    def look(self, _, nodes, words):
+        self.looked += nodes
+        for node, rows, _ in look_at_nodes(0, nodes, words, os.environ, limit_s=10):
+            yield node, [row for row in rows if row["host"] == node], "no answer" * (node == self.silent)
+
+    def kill_step(self, *step):
+        self.killed.append(step)
+
+
+class Watched:
+    """A watch of an attempt, with what it has said."""
+
+    def __init__(self, run):
+        self.run, self.slurm, self.lines, self.events = run, Slurm(), [], []
+        run.attempt("17", "0.0").mkdir(parents=True)
+        job = SimpleNamespace(job_id="17", number=0, host="n1", head="n1", run=run)
+        self.watch = Watch(Options(hang_timeout="1"), job, self.slurm, say=self.lines.append, record=self.events.append)
+        folder = str(run.attempt("17", "0.0"))
+        told = self.watch.start(
+            {"SLURMDDP_ATTEMPT_DIR": folder, "SLURMDDP_SECRET": SECRET, variables.HEAD_ADDRESS: "::1"}
         )
-        self.receiver.start()
-
-    def look(self, tracks):
-        self.looked += [track.beat.rank for track in tracks]
-        return {track.beat.rank: ("stopped", track.beat.cpu_s) for track in tracks}
+        self.address = f"127.0.0.1:{told[variables.BEATS].rpartition(':')[2]}"
 
 
 @pytest.fixture
-def heard(tmp_path):
-    made = Heard(tmp_path, timeout=Timeout.parse("2"))
+def watched(tmp_path, monkeypatch):
+    monkeypatch.setattr("slurmddp.batch.watch.TICK_S", 0.1)
+    made = Watched(RunDir(tmp_path))
     yield made
-    made.receiver.stop()
+    made.watch.stop(Result(0, ""))
 
 
 @pytest.fixture
-def two_ranks(heard):
+def two_ranks(watched):
     words = [sys.executable, "-c", RANK]
-    ranks = [subprocess.Popen([*words, str(number), heard.address]) for number in range(2)]
+    ranks = [subprocess.Popen([*words, str(number), watched.address]) for number in range(2)]
     yield ranks
     for rank in ranks:
         rank.kill()
         rank.wait()
 
 
-def test_of_two_processes_the_one_that_hangs_is_named(heard, two_ranks, tmp_path):
-    until(lambda: heard.hangs, 20)
-    ((step, hang, stalled_s),) = heard.hangs
-    assert step == os.environ.get("SLURM_STEP_ID", "")
-    assert hang.text == "rank 1 on n2 in load() at <string>:10, while 1 rank waited in all_reduce"
-    assert 2 <= stalled_s < 5
-    heard.receiver._write()
-    written = json.loads((tmp_path / "progress.json").read_text())
-    assert [row["steps"] for row in written["ranks"]] == [5, 5]
-    assert [row["pid"] for row in written["ranks"]] == [rank.pid for rank in two_ranks]
-    assert written["stall"]["text"] == hang.text
-    assert 0 < time.time() - written["stall"]["since"] < 10
+def test_of_two_processes_the_one_that_hangs_is_named_its_stack_kept_and_all_are_killed(watched, two_ranks):  # noqa: ARG001 - they report
+    until(lambda: watched.slurm.killed, 20)
+    (hang,) = watched.events
+    assert hang.reason == "rank 1 on n2 in load() at <string>:14, while 1 rank waited in all_reduce"
+    assert (hang.hung_ranks, hang.hung_hosts, hang.place) == ((1,), ("n2",), "load() at <string>:14")
+    assert 1 <= hang.stalled_s < 4
+    rows = json.loads(watched.run.stacks("17", "0.0").read_text())
+    assert [(row["rank"], row["stack"][0]["function"]) for row in rows] == [(1, "load"), (0, "all_reduce")]
+    assert watched.slurm.killed == [(0, "4")]
 
 
-def test_a_stopped_process_is_looked_at_and_named(heard, two_ranks):
-    until(lambda: len(heard.receiver._tracks) == 2, 10)
+@pytest.mark.parametrize(("is_there", "state"), [(True, "stopped"), (False, "unreachable")])
+def test_a_stopped_process_is_looked_at_and_named(watched, two_ranks, is_there, state):
+    watched.slurm.silent = "" if is_there else "n2"
+    until(lambda: len(watched.watch._tracks.get("4", ())) == 2, 10)
     two_ranks[1].send_signal(signal.SIGSTOP)
-    until(lambda: heard.hangs, 20)
-    assert heard.looked == [1]
-    assert heard.hangs[0][1].text.startswith("rank 1 on n2 stopped, last in ")
+    until(lambda: watched.events, 20)
+    assert watched.slurm.looked[0] == "n2"
+    assert watched.events[0].reason.startswith(f"rank 1 on n2 {state}, last in ")
 
 
-def test_a_full_or_missing_folder_is_no_concern(tmp_path, two_ranks, heard):  # noqa: ARG001 - they report
-    until(lambda: len(heard.receiver._tracks) == 2, 10)
-    heard.receiver._progress = tmp_path / "missing" / "progress.json"
-    heard.receiver._write()
-
-
-def test_without_any_report_the_log_says_so_once(tmp_path):
-    heard = Heard(tmp_path, timeout=Timeout())
-    heard.receiver.stop()
-    (tmp_path / "0.begin").touch()
-    for _ in range(3):
-        heard.receiver._judge(time.monotonic() + 300)
-    assert heard.lines == ["no rank's reports arrive here (UDP): a hang of this training will not be noticed"]
-
-
-def test_the_longest_step_does_not_count_what_is_before_the_first(monkeypatch):
-    counts = type(COUNTS)()
-    now = iter([0.0, 100.0, 101.0, 103.0])
-    monkeypatch.setattr(time, "monotonic", lambda: next(now))
-    counts.batch()
-    counts.step()
-    counts.batch()
-    counts.step()
-    assert (counts.steps, counts.batches, counts.longest_s) == (2, 2, 2.0)
+def test_without_any_report_the_log_says_so_once(watched, monkeypatch):
+    watched.watch.stop(Result(0, ""))
+    monkeypatch.setattr("slurmddp.batch.watch.NO_BEAT_S", 0.0)
+    monkeypatch.setattr("slurmddp.batch.watch.TICK_S", 0.1)
+    (watched.run.attempt("17", "0.0") / "0.begin").touch()
+    again = Watch(Options(), watched.watch._job, watched.slurm, say=watched.lines.append, record=watched.events.append)
+    again.start(watched.watch._environ)
+    time.sleep(0.5)
+    again.stop(Result(0, ""))
+    assert watched.lines == ["no rank's reports arrive here (UDP): a hang of this training will not be noticed"]

@@ -1,6 +1,7 @@
 """On a real Slurm, trainings of four ranks on two nodes hang: each is found, ended and finished by a second start.
 
-CI plays two; SLURMDDP_TESTS_SOAK=1 plays ten kinds of hang, each in three programs. They run side by side.
+CI plays two; SLURMDDP_TESTS_SOAK=1 plays nine kinds of hang, each in three programs. They run side by side, with
+one that does not hang, though one rank computes alone for longer than the time-out.
 """
 
 import os

@@ -1,6 +1,5 @@
 """What status, watch and diagnose show of a training that hangs."""
 
-import json
 import time
 
 import pytest
@@ -9,6 +8,7 @@ from event_lines import event, write
 from slurmddp.cli.status_format import format_job, format_jobs
 from slurmddp.cli.watch.job_text import format_details
 from slurmddp.diagnose.diagnosis import diagnose_attempt
+from slurmddp.diagnose.running import describe_activity
 from slurmddp.monitoring.status import JobStatus
 from slurmddp.monitoring.status.job_status import read_progress
 from slurmddp.runs import facts, history
@@ -27,29 +27,33 @@ def run(tmp_path):
     return made
 
 
-def progress(run, content):
-    run.progress("7", "0.0").parent.mkdir(parents=True, exist_ok=True)
-    run.progress("7", "0.0").write_text(content)
-    job = facts.read_job(
-        run, "7", JobInfo(job_id="7", state="RUNNING", source="squeue"), history=history.read_outline(run)
-    )
-    return read_progress(run, job, now=time.time())
+def job(run):
+    slurm = JobInfo(job_id="7", state="RUNNING", source="squeue")
+    return facts.read_job(run, "7", slurm, history=history.read_outline(run))
+
+
+def hang(run, at):
+    write(run, event("hang", at, reason=TEXT, stalled_s=60.0, hung_ranks=[3], hung_hosts=["n2"], ends=False))
 
 
 def test_a_job_that_hangs_shows_since_when_and_which_rank(run):
-    found = progress(run, json.dumps({"time": 1.0, "stall": {"since": time.time() - 60, "text": TEXT}, "ranks": []}))
-    job = JobStatus(job_id="7", run=run, name="r", outcome=outcome_of("RUNNING"), progress=found)
-    (line,) = [line for line in format_job(job) if "no progress since" in line]
+    hang(run, 2)
+    found = read_progress(run, job(run), now=time.time())
+    shown = JobStatus(job_id="7", run=run, name="r", outcome=outcome_of("RUNNING"), progress=found)
+    (line,) = [line for line in format_job(shown) if "no progress since" in line]
     assert line.split()[0] == "stalled" and "rank 3 on n2 in load()" in line
-    assert "no progress since" in [*format_jobs([job])][1]
-    assert f": {TEXT}" in str(format_details(job))
+    assert "no progress since" in [*format_jobs([shown])][1]
+    assert f": {TEXT}" in str(format_details(shown))
+    does = describe_activity(job(run).attempts[-1].events, run.path)
+    assert (does.cause, does.sure) == ("hanging", "likely")
+    assert does.what.endswith(f": {TEXT}")
 
 
-@pytest.mark.parametrize(
-    "content", ["", "{", "[]", '{"stall": null}', '{"stall": 3}', '{"stall": {"since": "x", "text": 3}}']
-)
-def test_a_file_without_a_stall_or_a_damaged_one_shows_none(run, content):
-    assert progress(run, content).stall is None
+def test_a_hang_that_is_over_is_not_shown(run):
+    hang(run, 2)
+    write(run, event("hang_end", 3))
+    assert read_progress(run, job(run), now=time.time()).stall is None
+    assert describe_activity(job(run).attempts[-1].events, run.path).cause == "running"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any, Final
 from slurmddp.outcome import Kind, Outcome, Phase
 from slurmddp.runs.checkpoints import newest_checkpoint, newest_program_checkpoint
 from slurmddp.runs.facts import Job
-from slurmddp.runs.files import open_or_empty, parse_record
+from slurmddp.runs.files import open_or_empty
 from slurmddp.runs.history import Event, number
 from slurmddp.runs.layout import MANIFEST, RunDir
 from slurmddp.slurm.job_info import JobInfo, JobRef, Source
@@ -24,8 +24,6 @@ _LONGEST_S: Final = 1e10
 """Three centuries: a training with so many steps has no end."""
 _READ_BYTES: Final = 2**18
 """From the beginning of an attempt's output; trackers print their lines when they start."""
-_MOST_BYTES: Final = 2**24
-"""The reports of a hundred thousand ranks have less."""
 _OFFLINE: Final = "wandb, offline"
 _LINES: Final = {
     "wandb": re.compile(r"^wandb: .*View run\b.* at:? (https?://\S+)", re.MULTILINE),
@@ -147,6 +145,7 @@ def read_progress(run: RunDir, job: Job, *, now: float) -> Progress:
             saved_at = (newest / MANIFEST).stat().st_mtime
             step = int(newest.name.partition("-")[2])
     runs = job.outcome.kind is Kind.RUNNING
+    hang = attempt.events.hang if attempt and runs else None
     return Progress(
         attempt=attempt.name if attempt else "",
         step=max(steps, default=None),
@@ -157,19 +156,10 @@ def read_progress(run: RunDir, job: Job, *, now: float) -> Progress:
         checkpoint_step=step,
         checkpoint_path=program_checkpoint.path if program_checkpoint else "",
         checkpoint_age_s=None if saved_at is None else max(0.0, now - saved_at),
-        stall=read_stall(run, job.job_id, attempt.name) if attempt and runs else None,
+        stall=(hang.time - (hang.number("stalled_s") or 0), mask_secrets(hang.text("reason"))) if hang else None,
         restarts=job.restarts,
         requeues=job.requeues,
     )
-
-
-def read_stall(run: RunDir, job_id: str, attempt: str) -> Happened | None:
-    """Return since when the ranks of an attempt make no progress, and why, as the supervisor sees it."""
-    with open_or_empty(run.progress(job_id, attempt)) as file:
-        stall = (parse_record(file.read(_MOST_BYTES))[0] or {}).get("stall")
-    if not isinstance(stall, dict) or (since := number(stall.get("since"))) is None:
-        return None
-    return since, str(mask_secrets(str(stall.get("text"))))
 
 
 def left_s(metrics: Sequence[Event], now: float) -> float | None:

@@ -19,7 +19,6 @@ from slurmddp.runtime.launch.rank import record_mlflow_run
 from slurmddp.runtime.rendezvous.process_group import form_control_group
 from slurmddp.runtime.stopping.policy import Phase
 from slurmddp.runtime.stopping.stopping import Progress, Stopping
-from slurmddp.watchdog.rank import COUNTS
 
 ROUND_S = 0.25
 """Length of a round, of one step at least; a decision takes two rounds at most."""
@@ -78,7 +77,6 @@ class LoopStop:
         """
         if not self._is_on or step == self.step:
             return NOTHING
-        COUNTS.step(is_loop=True)
         now = time.monotonic()
         self._progress.longest_s = max(self._progress.longest_s, now - self._progress.finished_at)
         self._progress.finished_at = now
