@@ -1,7 +1,7 @@
 # make demo    a real two-node Slurm on this machine trains a model (KEEP=1 leaves the cluster up)
 # make test    every test, those on a real Slurm included
 #              with SLURM=22.05, 24.11 or 26.05: these targets on a Debian that has this Slurm (tests/other-slurm)
-# make soak    every case of the survival tests, with 2 ranks and with 4, and every framework; half an hour
+# make soak    every case of the survival tests, with 2 ranks and with 4, every framework, every hang; an hour
 # make chaos   a quarter of an hour of random faults; RUNS=N trainings of each size (6)
 # make frameworks   public programs, fetched by git: each started, stopped in three ways, compared with torchrun
 # make check   formatting, lint and types
@@ -52,7 +52,7 @@ test: $(VENV)/installed slurm
 
 soak: $(VENV)/installed slurm
 	@export SLURMDDP_TESTS_SOAK=1 OMP_NUM_THREADS=1
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -o timeout=3600 tests/test_survival.py tests/test_setup.py tests/frameworks $(ARGS)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -o timeout=3600 tests/test_survival.py tests/test_setup.py tests/frameworks tests/watchdog $(ARGS)
 
 chaos: $(VENV)/installed slurm
 	@export SLURMDDP_TESTS_SOAK=1 SLURMDDP_TESTS_CHAOS=$(RUNS) OMP_NUM_THREADS=1

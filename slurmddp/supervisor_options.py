@@ -49,6 +49,8 @@ class Options(NamedTuple):
     """Such a function runs several trainings, as in a loop: the end of one is not the end of another."""
     notify: bool = False
     """Tell the events of the job to the target of `--notify`, which a variable names."""
+    hang_timeout: str = ""
+    """End the ranks and start them again when they hang for so many seconds, or `auto`; empty: warn only."""
     finish: bool = False
     """Call the script's function `finish` after each attempt."""
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 import re
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from slurmddp.errors import ClusterError
 from slurmddp.slurm import client, commands, parsing, queries
@@ -16,6 +16,9 @@ _REFUSED: Final = re.compile("denied|permi|disabled|invalid", re.IGNORECASE)
 
 _DEPENDENCY_STATE: Final = re.compile(r"\([a-z_]+\)")
 """What squeue adds to each condition: `afterok:17(unfulfilled)`."""
+
+BESIDE_S: Final = 10.0
+"""For a step beside the ranks: where it takes longer, the node does not answer."""
 
 
 class Controller:
@@ -78,6 +81,18 @@ class Controller:
     def script_digest(self, job_id: str) -> str | None:
         """Return the sha256 of the script that Slurm holds for a job; None when it shows none."""
         return queries.script_digest(job_id, self._environ)
+
+    def kill_step(self, number: int, step: str) -> None:
+        """Send SIGKILL to the ranks of a step. Raises as `requeue` does."""
+        self._order(commands.cancel(f"{number}.{step}", signal="KILL"))
+
+    def look(
+        self, number: int, nodes: Sequence[str], words: Sequence[str]
+    ) -> Iterator[tuple[str, list[dict[str, Any]], str]]:
+        """Yield for each of these nodes its name, its ranks, and why it has not answered; `words` runs `look`."""
+        from slurmddp.watchdog.nodes import look_at_nodes  # noqa: PLC0415 - threads, which few jobs need
+
+        return look_at_nodes(number, nodes, words, self._environ, limit_s=BESIDE_S)
 
     def _order(self, command: list[str]) -> None:
         answer = client.ask(command, self._environ)

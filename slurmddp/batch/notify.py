@@ -23,6 +23,7 @@ from slurmddp.runs.events import SupervisorEvent
 from slurmddp.text import mask_secrets
 
 _WORDS: Final = {
+    "hang": "hangs",
     "restart": "has failed, and its ranks are started again",
     "requeue": "goes back into the queue",
     "job_end": "has failed",
@@ -94,6 +95,9 @@ class Notifier:
             "attempt": attempt,
             "folder": str(self._job.run.path),
             "status": event.get("status"),
+            "ranks": event.get("hung_ranks", ()),
+            "hosts": event.get("hung_hosts", ()),
+            "place": event.get("place"),
             "reason": reason,
             "diagnosis": diagnosis,
             "text": "\n".join(said),

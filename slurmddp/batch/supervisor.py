@@ -182,9 +182,13 @@ class Supervisor:
             )
         )
         self.say(f"{self._name}, on {self.job.host_list}, output of the ranks in {folder}")
+        from slurmddp.batch.watch import Watch  # noqa: PLC0415 - needed only to start the ranks
+
+        watch = Watch(self.options, self.job, self.slurm, say=self.say, record=self._record)
         environment = self._build_environment(folder)
+        environment |= watch.start(environment)
         status = self.launch(environment)
-        result = attempts.read_result(self.job, self.attempt, status, own_launch=self.options.own_launch)
+        result = watch.stop(attempts.read_result(self.job, self.attempt, status, own_launch=self.options.own_launch))
         self.say(f"{self._name}, ended with status {result.status}: {result.reason}")
         self._record(events.AttemptEnd(status=result.status, reason=result.reason))
         if self.finish and result.status != FENCED:

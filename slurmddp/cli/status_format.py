@@ -92,7 +92,9 @@ def summarize(status: JobStatus) -> str:
         start = f"starts {format_time(status.expected_start)}" if status.expected_start else ""
         words = [start, status.meaning.partition("; ")[0]]
     elif status.phase in ("running", "done"):
-        words = [status.meaning.partition(":")[0], *_format_progress(status.progress, pace=False)]
+        stall = status.progress and status.progress.stall
+        words = [format_stall(stall)] if stall else []
+        words += [status.meaning.partition(":")[0], *_format_progress(status.progress, pace=False)]
     else:
         words = [status.meaning]
     old = f"{format_duration(status.age_s)} ago" if status.age_s >= 1 and status.phase in _MAY_CHANGE else ""
@@ -157,6 +159,8 @@ def _progress_details(progress: Progress) -> Iterator[tuple[str, str]]:
         yield "attempt", progress.attempt
     if words := [*_format_progress(progress, pace=True)]:
         yield "progress", ", ".join(words)
+    if progress.stall:
+        yield "stalled", format_stall(progress.stall)
     if progress.checkpoint_path or progress.checkpoint_step is not None:
         age = f", {format_duration(progress.checkpoint_age_s)} old" if progress.checkpoint_age_s is not None else ""
         yield "checkpoint", (progress.checkpoint_path or f"step {progress.checkpoint_step}") + age
@@ -164,6 +168,11 @@ def _progress_details(progress: Progress) -> Iterator[tuple[str, str]]:
     yield from (("damaged", line) for line in progress.damage[:_MOST_LISTED])
     yield from _event_details("restarted", progress.restarts)
     yield from _event_details("requeued", progress.requeues)
+
+
+def format_stall(stall: Happened) -> str:
+    """Return since when there is no progress, and why."""
+    return f"no progress since {format_time(datetime.fromtimestamp(stall[0]).astimezone())}: {stall[1]}"
 
 
 def _event_details(label: str, events: Sequence[Happened]) -> Iterator[tuple[str, str]]:

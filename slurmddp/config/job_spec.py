@@ -68,6 +68,13 @@ HeadAddress = Annotated[
     ),
 ]
 Lead = Annotated[int, msgspec.Meta(ge=1, le=65535, description="whole seconds, 1 to 65535")]
+HangTimeout = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(auto|[1-9][0-9]{0,6}[smh]?)\Z",
+        description="auto, or seconds, or a number with s, m or h, as in 10m",
+    ),
+]
 Limit = Annotated[int, msgspec.Meta(ge=0, description="a whole number, 0 or more")]
 
 NAME_RULE: Final = (
@@ -271,8 +278,16 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         Text,
         Option(
             "Address (JSON by POST, as for Slack) or command (JSON on standard input) that is told when the job "
-            "fails, is requeued or ends.",
+            "hangs, fails, is requeued or ends.",
             metavar="URL|COMMAND",
+        ),
+    ] = None
+    hang_timeout: Annotated[
+        HangTimeout | None,
+        Option(
+            "End ranks that hang, and start them again, after this time without progress; auto: by the longest step "
+            "[default: warn only].",
+            metavar="DURATION|auto",
         ),
     ] = None
     after_signal_exit_0: Annotated[

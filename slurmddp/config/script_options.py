@@ -19,7 +19,8 @@ _OF_THE_SUBMISSION: Final = ("job-name", "dependency", "hold")
 _OF_SBATCH: Final = (*_OF_THE_SUBMISSION, *_SIZES, *_QUEUE)
 """Options that become lines of the header."""
 _OF_THE_SUPERVISOR: Final = (
-    *("requeue", "signal-lead", "max-restarts", "max-requeues", "notify", "runs-dir", "supervisor-python", "profile"),
+    *("requeue", "signal-lead", "max-restarts", "max-requeues", "hang-timeout", "notify"),
+    *("runs-dir", "supervisor-python", "profile"),
 )
 _HERE: Final = ("sbatch", "reset", "checkpoints", "launch-line")
 _READ: Final = ("nodes", "ntasks-per-node", "cpus-per-task", "time", "partition")

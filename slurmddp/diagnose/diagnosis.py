@@ -228,16 +228,16 @@ class _Case:
         name = self.job.job_id if "_" in self.job.job_id else self.job.name
         runs = f"it runs{f', attempt {attempt}' if attempt else ''}{on_nodes}"
         does = Diagnosis(cause="running", what="")
-        if self.run and attempt:
-            own = [event for event in self.facts.history.events if event.attempt == attempt]
-            does = describe_activity(own, self.run.attempt(self.job.job_id, attempt))
+        if self.run and self.facts.attempts:
+            does = describe_activity(self.facts.attempts[-1].events, self.run.attempt(self.job.job_id, attempt))
         advice = f"slurmddp logs -f {name}" if self.run else f"tail -f {self.job.output}"
+        if does.cause == "hanging":
+            advice = f"slurmddp stacks {name} (shows where each rank stands), slurmddp requeue {name} (starts it again)"
         return Diagnosis(
             cause=does.cause,
             what="; ".join(filter(None, (runs, does.what))),
-            evidence=does.evidence,
-            advice=f"slurmddp requeue {name} (starts it again)" if does.cause == "stuck" else advice,
-            sure="likely" if does.cause == "stuck" else "certain",
+            advice=advice,
+            sure=does.sure,
             attempt=attempt,
             before=self._diagnose_earlier(attempt),
         )

@@ -32,7 +32,7 @@ NONE: Final = "none"
 """The cause of a job that did not fail."""
 RESUME: Final = "submit it again; a program that finds its checkpoint continues there"
 """Advice after a stop from outside, also in rules: for a job of a run, the diagnosis names the command instead."""
-NO_FAILURE: Final = frozenset({NONE, "waiting", "running", "slow", "stuck", "held"})
+NO_FAILURE: Final = frozenset({NONE, "waiting", "running", "slow", "hanging", "held"})
 """The causes of jobs that have not failed."""
 SHOWN_CHARS: Final = 300
 """How much of a line of evidence, and of the cause, is shown."""

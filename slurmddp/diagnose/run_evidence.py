@@ -155,6 +155,8 @@ def _observe_decisions(run: RunDir, events: Sequence[Event]) -> Iterator[Observa
         reason = event.text("reason")
         if event.kind == "attempt_end":
             repeated = reason
+            if reason.startswith("hung "):  # its ranks were killed for it
+                yield from _observe_reason(reason, Line(relative_path(run.events), 0, reason), event.time)
         elif event.kind in _DECISIONS:
             line = Line(relative_path(run.events), 0, reason)
             yield from _observe_reason(reason.replace(repeated, "") if repeated else reason, line, event.time)

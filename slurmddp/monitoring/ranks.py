@@ -1,12 +1,10 @@
 """Finds the running job that a word names, and asks its nodes for its ranks, by a short step beside them."""
 
-import json
 import shlex
 import socket
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,8 +16,8 @@ from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target, require_one
 from slurmddp.slurm import client, commands
 from slurmddp.slurm.environment import user
+from slurmddp.watchdog.nodes import look_at_nodes
 
-AT_ONCE: Final = 8
 LIMIT_S: Final = 30.0
 """For the answer of a node."""
 
@@ -78,22 +76,7 @@ def look(
     job: RunningJob, nodes: Sequence[str], environ: Environ, *options: str
 ) -> Iterator[tuple[str, list[dict[str, Any]], str]]:
     """Yield for each node its name, its ranks, and why it has not answered."""
-    words = job.words("look", *options)
-
-    def ask(node: str) -> tuple[str, list[dict[str, Any]], str]:
-        command = commands.run_beside(job.number, node, *words) if job.number else words
-        try:
-            answer = client.ask(command, environ, timeout_s=LIMIT_S)
-        except ClusterError as error:
-            return node, [], str(error)
-        ranks = [json.loads(line) for line in answer.stdout.splitlines() if line.startswith("{")]
-        return node, ranks, answer.reason if answer.status else ""
-
-    pool = ThreadPoolExecutor(AT_ONCE)
-    try:
-        yield from pool.map(ask, nodes)
-    finally:
-        pool.shutdown(cancel_futures=True)
+    return look_at_nodes(job.number, nodes, job.words("look", *options), environ, limit_s=LIMIT_S)
 
 
 def explain_silence(job: RunningJob, node: str, why: str, words: Sequence[str]) -> str:

@@ -54,6 +54,29 @@ class JobRequeue(NamedTuple):
     event: str = "requeue"
 
 
+class Hang(NamedTuple):
+    """The ranks make no progress: none works, and some wait for others that do not come."""
+
+    reason: str
+    """Which rank stands out, where it is, and what the others wait for."""
+    stalled_s: float
+    """Seconds since a rank last made progress or worked."""
+    hung_ranks: tuple[int, ...]
+    """Those that stand out; empty when that is not clear."""
+    hung_hosts: tuple[str, ...]
+    place: str
+    """Where the first of them is in the program."""
+    ends: bool
+    """Whether the ranks are ended for it (`--hang-timeout`)."""
+    event: str = "hang"
+
+
+class HangEnd(NamedTuple):
+    """A hang is over: a rank makes progress or works, or all have ended."""
+
+    event: str = "hang_end"
+
+
 class Fenced(NamedTuple):
     """The supervisor starts nothing, because another attempt now owns the run or the job."""
 
@@ -77,7 +100,7 @@ class Cancel(NamedTuple):
     event: str = "cancel"
 
 
-SupervisorEvent = Union[AttemptStart, AttemptEnd, AttemptRestart, JobRequeue, Fenced, JobEnd]
+SupervisorEvent = Union[AttemptStart, AttemptEnd, AttemptRestart, Hang, HangEnd, JobRequeue, Fenced, JobEnd]
 
 
 class Event(Protocol):

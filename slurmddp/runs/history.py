@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from slurmddp.runs.files import LINE_BYTES, TAIL_BYTES, open_or_empty, parse_record, parse_records
 from slurmddp.runs.layout import RunDir
-from slurmddp.text import count
+from slurmddp.text import count, format_duration
 
 _WORDS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _LARGEST: Final = 2**63
@@ -36,7 +36,7 @@ _OTHER_COST: Final = 2**8
 """A line counts as so many bytes more than it has: a file may have millions of short ones."""
 _LAST_BYTES: Final = 2**18
 _MOST_DAMAGED: Final = 100
-_TRAILING_KINDS: Final = frozenset({"end", "attempt_end", "checkpoint", "metrics"})
+_TRAILING_KINDS: Final = frozenset({"end", "attempt_end", "checkpoint", "metrics", "hang", "hang_end"})
 SUPERVISION: Final = frozenset({"attempt_start", "attempt_end", "requeue", "job_end", "fenced"})
 _RECENT: Final = 64
 _HEAD: Final = frozenset({"time", "event", "job", "attempt", "rank", "host"})
@@ -115,6 +115,12 @@ class AttemptEvents(_Events):
     def seen(self) -> float:
         """Time of the last event, in seconds since 1970."""
         return self.events[-1].time
+
+    @property
+    def hang(self) -> Event | None:
+        """The hang in which its ranks are, or were at their end; the supervisor judges it."""
+        found = [event for event in self.events if event.kind in ("hang", "hang_end")]
+        return found[-1] if found and found[-1].kind == "hang" else None
 
 
 class LogPart(NamedTuple):
@@ -275,6 +281,7 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[Event], str]]] = {
     "resume": lambda event: f"resumed from step {event.count('step'):,}, {event.text('checkpoint')}",
     "checkpoint": lambda event: f"checkpoint of step {event.count('step'):,}",
     "straggler": lambda event: f"rank {event.count('slow_rank')} on {event.text('slow_host')} is slow",
+    "hang": lambda event: f"no progress for {format_duration(event.number('stalled_s') or 0)}: {event.text('reason')}",
     "notice": lambda event: f"stop signal received: {event.text('reason')} ({event.text('cause')})",
     "requeue": lambda event: f"back into the queue: {event.text('reason')}",
     "fenced": lambda event: f"started no ranks: {event.text('reason')}",

@@ -163,6 +163,10 @@ class RunDir(_Folder):
         """Touched when the program has called `torch.save`: by it the supervisor knows of checkpoints elsewhere."""
         return self.attempt(job_id, attempt) / "program-save"
 
+    def stacks(self, job_id: str, attempt: str) -> Path:
+        """Where each rank stood when the training hung last, as `slurmddp stacks` sees it; the supervisor writes it."""
+        return self.attempt(job_id, attempt) / "stacks.json"
+
     def requeues(self, job_id: str) -> Path:
         """The requeues of that job by itself: a line each, if it had progressed, and if it was at its time limit."""
         return self.logs / job_id / "requeues"

@@ -51,6 +51,9 @@ class RankProcess:
         if rank.stop_at:
             self.signals.stop_at(rank.stop_at)
         self.stopping = Stopping(rank, self.signals, self.exit)
+        from slurmddp.runtime.heartbeat import start_heartbeat  # noqa: PLC0415 - the same
+
+        start_heartbeat(rank)
         return self.stopping
 
 

@@ -289,6 +289,7 @@ def _supervisor_options(spec: JobSpec, reset_number: int = 1, **more: bool) -> O
         reset=reset_number if spec.reset else None,
         own_launch=spec.script is not None,
         notify=spec.notify is not None,
+        hang_timeout=spec.hang_timeout or "",
         require_env=tuple(item for item in spec.variables if "=" not in item),
         **more,
     )

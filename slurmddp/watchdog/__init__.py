@@ -1,1 +1,1 @@
-"""Looks into a job while it runs: where each rank stands, and what runs beside it. Standard library only."""
+"""Finds a job that hangs, and shows where each rank of a job stands while it runs. Standard library only."""

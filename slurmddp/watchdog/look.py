@@ -38,7 +38,8 @@ ANSWER_LIMIT_S: Final = 3.0
 _POLL_S: Final = 0.01
 _LINK: Final = f"/memfd:{NAME} "
 _BIT: Final = 1 << (SIGNAL - 1)
-_TICKS_S: Final = os.sysconf("SC_CLK_TCK")
+TICKS_S: Final = os.sysconf("SC_CLK_TCK")
+"""The kernel's units of CPU time in a second."""
 _THREAD: Final = re.compile(r"^(?:Current thread|Thread) 0x0*([0-9a-f]+)\b.* \(most recent call first\):$")
 _FRAME: Final = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$')
 _ESCAPED: Final = re.compile(r"\\x([0-9a-f]{2})|\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
@@ -82,7 +83,7 @@ class Found:
     def ask(self, deadline: float) -> None:
         """Ask for the stack; `answer` waits for it. What an earlier look has left is removed."""
         try:
-            state = _stat(self.pid)[0]
+            state = read_stat(self.pid)[0]
             if state in "XZ":
                 self.why_no_stack = "it has ended"
             elif state in "Tt":
@@ -104,7 +105,7 @@ class Found:
     def answer(self, deadline: float) -> list[dict[str, Any]] | None:
         """Return the frames of the main thread, the innermost first; None when there are none by the deadline."""
         while not (self.why_no_stack or self._is_written()):
-            if _stat(self.pid)[0] in "XZ":
+            if read_stat(self.pid)[0] in "XZ":
                 self.why_no_stack = "it has ended"
             elif time.monotonic() > deadline:
                 self.why_no_stack = "it does not answer"
@@ -130,9 +131,9 @@ class Found:
     def describe(self) -> dict[str, Any]:
         """Return who it is, its state, the function of the kernel in which it waits, and its CPU time."""
         known = {name: value for name, value in self.identity.items() if name not in ("file", "thread")}
-        stat = _stat(self.pid)
-        cpu_s = sum(map(int, stat[11:13])) / _TICKS_S
-        wchan = _read(f"/proc/{self.pid}/wchan")
+        stat = read_stat(self.pid)
+        cpu_s = sum(map(int, stat[11:13])) / TICKS_S
+        wchan = read_file(f"/proc/{self.pid}/wchan")
         return {**known, "pid": self.pid, "state": stat[0], "wchan": wchan.strip("0"), "cpu_s": cpu_s}
 
 
@@ -154,7 +155,7 @@ def _registered(folder: Path) -> Iterator[Found]:
             with link.open("rb") as file:
                 line = file.readline()
             identity = json.loads(line)
-            own_pid = int(re.findall(r"^NSpid:.*?(\d+)$", _read(f"{folder}/status"), re.MULTILINE)[0])
+            own_pid = int(re.findall(r"^NSpid:.*?(\d+)$", read_file(f"{folder}/status"), re.MULTILINE)[0])
             if (identity["pid"], identity["file"]) == (own_pid, int(link.name)):  # in a container it has another number
                 yield Found(int(folder.name), int(link.name), identity, len(line))
 
@@ -179,7 +180,7 @@ def _unescape(text: str) -> str:
 
 def _has_signal(folder: str, mask: str) -> bool:
     """Return whether our signal is in a mask of proc_pid_status(5)."""
-    found = re.findall(rf"^{mask}:\s*([0-9a-f]+)$", _read(f"{folder}/status"), re.MULTILINE)
+    found = re.findall(rf"^{mask}:\s*([0-9a-f]+)$", read_file(f"{folder}/status"), re.MULTILINE)
     return bool(found) and bool(int(found[0], 16) & _BIT)
 
 
@@ -194,12 +195,13 @@ def _lock(file: int, deadline: float) -> None:
             time.sleep(_POLL_S)
 
 
-def _stat(pid: int) -> list[str]:
+def read_stat(pid: int | str) -> list[str]:
     """Return the fields of proc_pid_stat(5) from the state on; of a process that is gone, as of a dead one."""
-    return _read(f"/proc/{pid}/stat").rpartition(")")[2].split() or ["X"] + ["0"] * 12
+    return read_file(f"/proc/{pid}/stat").rpartition(")")[2].split() or ["X"] + ["0"] * 12
 
 
-def _read(path: str) -> str:
+def read_file(path: str) -> str:
+    """Return the text of a file; empty for one that cannot be read."""
     with suppress(OSError):
         return Path(path).read_text(errors="replace")
     return ""

@@ -7,6 +7,7 @@ frame has called: what torch, slurmddp and the standard library do below is left
 from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from keyword import iskeyword
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -61,15 +62,30 @@ def group_ranks(ranks: Sequence[Mapping[str, Any]], line_of: LineOf) -> list[Gro
 
 def _fold(stack: Sequence[Mapping[str, Any]], line_of: LineOf) -> tuple[tuple[object, ...], str, str]:
     """Return what tells a place from others, what is called there, and the place in words."""
-    kinds = [0 if _LIBRARY.match(one["file"]) else 1 if _OURS.match(one["file"]) else 2 for one in stack]
-    at = kinds.index(max(kinds))
+    at = find_program([one["file"] for one in stack])
     file, line, function = (stack[at][name] for name in ("file", "line", "function"))
     called = [one["function"] for one in stack[:at] if one["function"] not in _AROUND]
     if not at:  # a function in C has no frame
         names = {name for name in _CALLED.findall(line_of(file, line)) if not iskeyword(name)}
         called = [*names] if len(names) == 1 else []
+    return (file, line), f"{called[-1]}()" if called else "", format_place(file, line, function)
+
+
+def find_program(files: Sequence[str]) -> int:
+    """Return the index of the innermost frame of the program in a stack, or else of slurmddp, or else the first one."""
+    kinds = [*map(_kind_of, files)]
+    return kinds.index(max(kinds))
+
+
+@cache
+def _kind_of(file: str) -> int:
+    return 0 if _LIBRARY.match(file) else 1 if _OURS.match(file) else 2
+
+
+def format_place(file: str, line: int, function: str) -> str:
+    """Return a place as `train() at train.py:81`."""
     within = "" if function == "<module>" else f"{function}() at "
-    return (file, line), f"{called[-1]}()" if called else "", f"{within}{file.rpartition('/')[2]}:{line}"
+    return f"{within}{file.rpartition('/')[2]}:{line}"
 
 
 def format_groups(groups: Sequence[Group]) -> list[str]:

@@ -75,17 +75,31 @@ def teller(tmp_path, said, monkeypatch):
 def test_a_server_is_told_of_what_happens_and_of_nothing_else(server, said, teller):
     notifier = teller(server.address)
     notifier.tell("0.0", events.AttemptStart("n[1-2]", 0, None))
+    where = "rank 3 on n2 in load() at data.py:40"
+    hang = events.Hang(
+        reason=f"{where}, while 7 ranks waited in all_reduce",
+        stalled_s=45.0,
+        hung_ranks=(3,),
+        hung_hosts=("n2",),
+        place="load() at data.py:40",
+        ends=True,
+    )
+    notifier.tell("0.0", hang)
+    notifier.tell("0.0", events.HangEnd())
     notifier.tell("0.0", events.AttemptRestart(76, "rank 3 on n2: lost its peer"))
     notifier.tell("0.1", events.JobRequeue("checkpoint saved after a signal", ()))
     notifier.tell("1.0", END)
     assert [(one["event"], one["attempt"]) for one in server.got] == [
-        ("restart", "0.0"), ("requeue", "0.1"), ("job_end", "1.0")
+        ("hang", "0.0"), ("restart", "0.0"), ("requeue", "0.1"), ("job_end", "1.0")
     ]  # fmt: skip
-    assert server.got[0]["text"] == (
+    told, restart, _, end = server.got
+    assert told["text"] == f"run train (job 17) hangs: {hang.reason}"
+    assert (told["ranks"], told["hosts"], told["place"]) == ([3], ["n2"], "load() at data.py:40")
+    assert restart["text"] == (
         "run train (job 17) has failed, and its ranks are started again: rank 3 on n2: lost its peer"
     )
-    assert server.got[2]["text"] == "run train (job 17) is done: all ranks are done"
-    assert server.got[2]["folder"].endswith("/jobs/train") and server.got[2]["cluster"] == "sandbox"
+    assert end["text"] == "run train (job 17) is done: all ranks are done"
+    assert end["folder"].endswith("/jobs/train") and end["cluster"] == "sandbox"
     assert said == []
 
 

@@ -200,7 +200,7 @@ def test_it_imports_the_standard_library_and_of_the_package_the_values_at_the_bo
     assert {name for name in loaded if not name.startswith(("_", "distutils-precedence"))} == set()
     values = {"errors", "exit_codes", "outcome", "supervisor_options", "text", "trust", "variables", "version"}
     rooms = {name.split(".")[1] for name in names if name.startswith("slurmddp.")}
-    assert rooms <= {"attach", "batch", "runs", "slurm"} | values
+    assert rooms <= {"attach", "batch", "runs", "slurm", "watchdog"} | values
 
 
 def test_the_names_of_a_jobs_variables_are_no_options():

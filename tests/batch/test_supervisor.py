@@ -3,10 +3,13 @@
 Slurm, the clock and the ranks are stand-ins, so each test takes milliseconds.
 """
 
+import json
 import os
 import re
 import signal
-from collections.abc import Callable, Mapping
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +28,9 @@ from slurmddp.runs.submissions import submissions
 from slurmddp.slurm.client import RefusedError
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.supervisor_options import Options
+from slurmddp.watchdog import policy as watchdog_policy
+from slurmddp.watchdog.beats import seal
+from slurmddp.watchdog.policy import Beat
 
 JOB = JobInfo(job_id="17", state="RUNNING", source="scontrol", restarts=0, requeue=True, batch_host="n1", elapsed_s=0)
 
@@ -52,7 +58,7 @@ class FakeSlurm:
     requeues: list[Exception] = field(default_factory=list)
     """Refusals of the next requeues."""
     excludes: list[Exception] = field(default_factory=list)
-    orders: list[tuple[str, ...]] = field(default_factory=list)
+    orders: list[tuple[str | int, ...]] = field(default_factory=list)
     addresses: Mapping[str, str] = field(default_factory=dict)
 
     def job(self, job_id: str) -> JobInfo | None:
@@ -89,6 +95,15 @@ class FakeSlurm:
 
     def address(self, node: str) -> str:
         return self.addresses.get(node, "")
+
+    def kill_step(self, number: int, step: str) -> None:
+        self.orders.append(("kill", number, step))
+
+    def look(self, number: int, nodes: Sequence[str], words: Sequence[str]) -> Iterator[tuple[str, list[dict], str]]:
+        assert (number, list(words[-3:])) == (17, ["slurmddp.watchdog.look", "17", f"{words[-1]}"])
+        for node in nodes:
+            rank = int(node[1:]) - 1
+            yield node, [{"rank": rank, "host": node, "state": "S", "cpu_s": 0.0, "stack": None}], ""
 
     def script_digest(self, job_id: str) -> str | None:
         return f"digest of {job_id}"
@@ -803,3 +818,86 @@ def test_a_run_that_others_take_every_time_is_left_to_them(case, monkeypatch):
     monkeypatch.setattr(ownership, "PAUSE_S", 0)
     assert case.supervise() == 78
     assert "names no attempt, not c 17 0.0, after 100 tries" in case.events("fenced")[0]["reason"]
+
+
+def hung(record: str = "", *, goes_on: bool = False) -> Callable[[Case, Path], int]:
+    """Return two ranks that report until they are killed, or go on after a while: rank 0 waits for rank 1."""
+
+    def start(case: Case, folder: Path) -> int:
+        environ = case.environments[-1]
+        host, port = environ[variables.BEATS].split(":")
+        assert host == "n1"
+        waits = Beat(0, 2, "4", "n1", 1, 0.2, wait="barrier", place="main() at train.py:9")
+        sleeps = Beat(1, 2, "4", "n2", 1, 0.2, place="load() at data.py:40")
+        if record:
+            (folder / "1.end").write_text(record + "\n")
+        began = time.monotonic()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sending:
+            while ("kill", 17, "4") not in case.slurm.orders and time.monotonic() - began < HANGS_S:
+                for one in (waits, sleeps):
+                    beat = one._replace(done=int(10 * goes_on * max(0.0, time.monotonic() - began - HANGS_S / 2)))
+                    sending.sendto(seal(beat, environ[variables.SECRET]), ("127.0.0.1", int(port)))
+                time.sleep(0.05)
+        return 137
+
+    return start
+
+
+HANGS_S = 2.0
+
+
+@pytest.fixture(autouse=True)
+def judge_often(monkeypatch):
+    monkeypatch.setattr("slurmddp.batch.watch.TICK_S", 0.1)
+
+
+def test_ranks_that_hang_are_killed_and_started_again(case):
+    case.options = Options(hang_timeout="1")
+    case.attempts = [hung(), says(DONE)]
+    assert case.supervise() == 0
+    kinds = ["attempt_start", "hang", "attempt_end", "restart", "attempt_start", "attempt_end", "job_end"]
+    assert case.decisions() == kinds
+    (event,) = case.events("hang")
+    text = "rank 1 on n2 in load() at data.py:40, while 1 rank waited in barrier"
+    assert (event["reason"], event["hung_ranks"], event["hung_hosts"], event["ends"]) == (text, [1], ["n2"], True)
+    assert case.events("attempt_end")[0]["reason"] == f"hung for 1s: {text}"
+    assert case.events("attempt_end")[0]["status"] == 76
+    assert f"WARNING: the training makes no progress for 1s: {text}" in case.log
+    assert event["place"] == "load() at data.py:40"
+    assert [row["rank"] for row in json.loads(case.run.stacks("17", "0.0").read_text())] == [1, 0]
+
+
+def test_a_hang_is_said_once_and_nothing_is_killed_without_the_option(case, monkeypatch):
+    monkeypatch.setattr(watchdog_policy, "FIRST_STEP_S", 0.5)
+    case.attempts = [hung(goes_on=True), says(DONE)]
+    assert case.supervise() == 0
+    assert case.slurm.orders == []
+    assert [(event["event"], event.get("ends")) for event in case.events("hang", "hang_end")] == [
+        ("hang", False),
+        ("hang_end", None),
+    ]
+    assert case.events("attempt_end")[0]["status"] == 137
+
+
+def test_a_failure_of_the_program_counts_more_than_the_hang_that_follows(case):
+    case.options = Options(hang_timeout="1")
+    case.attempts = [hung(FAILED)]
+    assert case.supervise() == 77
+    assert case.events("hang")[0]["hung_ranks"] == [1]
+
+
+def test_ranks_that_hang_each_time_end_the_job(case):
+    case.options = Options(hang_timeout="1", max_restarts=0)
+    case.attempts = [hung()]
+    assert case.supervise() == 76
+    assert "gives up: 1 start in a row failed" in case.log[-1]
+
+
+def test_without_a_port_the_ranks_are_not_watched(case, monkeypatch):
+    def fail(*_, **__):
+        raise OSError
+
+    monkeypatch.setattr("slurmddp.batch.watch.open_socket", fail)
+    case.attempts = [says(DONE)]
+    assert case.supervise() == 0
+    assert variables.BEATS not in case.environments[0]

@@ -146,6 +146,7 @@ def test_an_executable_of_a_file_is_a_path_only_with_a_slash(tmp_path):
         ("time = 1:00:00", 'line 1, column 9: 1:00:00 is not a value; write it with quotes, as in: time = "1:00:00"'),
         ("partition = gpu", 'gpu is not a value; write it with quotes, as in: partition = "gpu"'),
         ("[env]\nHF_TOKEN = hf_1", '*** is not a value; write it with quotes, as in: HF_TOKEN = "***"'),
+        *((f'hang-timeout = "{wrong}"', f"'{wrong}' is not auto, or seconds") for wrong in ("0", "5d", "1h30m", "no")),
         ("requeue = True", "true, false, or a list"),
         ('name = "a\\nb"', "not allowed"),
     ],

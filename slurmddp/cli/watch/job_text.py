@@ -6,7 +6,7 @@ from typing import Final
 
 from rich.text import Text
 
-from slurmddp.cli.status_format import format_time
+from slurmddp.cli.status_format import format_stall, format_time
 from slurmddp.monitoring.status import JobStatus, Progress
 from slurmddp.runs.history import Event, describe_event
 from slurmddp.text import count, escape_text, format_duration, shorten_text
@@ -54,6 +54,7 @@ def format_details(job: JobStatus) -> Text:
     words = (
         _reason(job),
         f"expected to start {format_time(job.expected_start)}" if job.expected_start else "",
+        format_stall(progress.stall) if progress.stall else "",
         f"on {_nodes(job)}" if job.nodes else "",
         "" if age_s is None else f"checkpoint {saved}, {format_duration(age_s)} old",
         count(len(progress.restarts), "restart") if progress.restarts else "",

@@ -54,6 +54,8 @@ class Progress:
     checkpoint_path: str = ""
     """The newest checkpoint that the program wrote by itself (`--checkpoints`)."""
     checkpoint_age_s: float | None = None
+    stall: Happened | None = None
+    """Since when its ranks have made no progress, and which stands out; only while it runs."""
     restarts: tuple[Happened, ...] = ()
     """Starts of the ranks in the same allocation, the oldest first."""
     requeues: tuple[Happened, ...] = ()
@@ -143,6 +145,7 @@ def read_progress(run: RunDir, job: Job, *, now: float) -> Progress:
             saved_at = (newest / MANIFEST).stat().st_mtime
             step = int(newest.name.partition("-")[2])
     runs = job.outcome.kind is Kind.RUNNING
+    hang = attempt.events.hang if attempt and runs else None
     return Progress(
         attempt=attempt.name if attempt else "",
         step=max(steps, default=None),
@@ -153,6 +156,7 @@ def read_progress(run: RunDir, job: Job, *, now: float) -> Progress:
         checkpoint_step=step,
         checkpoint_path=program_checkpoint.path if program_checkpoint else "",
         checkpoint_age_s=None if saved_at is None else max(0.0, now - saved_at),
+        stall=(hang.time - (hang.number("stalled_s") or 0), mask_secrets(hang.text("reason"))) if hang else None,
         restarts=job.restarts,
         requeues=job.requeues,
     )

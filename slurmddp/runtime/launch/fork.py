@@ -39,6 +39,7 @@ PRELOADED = (
     "torch._dynamo",  # the first optimizer step imports it
     "slurmddp.runtime.exiting.flight_recorder",
     "slurmddp.runtime.health.preflight",
+    "slurmddp.runtime.heartbeat",
     "slurmddp.runtime.rendezvous.process_group",
     "slurmddp.runtime.rendezvous.rendezvous",
     "slurmddp.runtime.stopping.children",

@@ -1,0 +1,184 @@
+"""Watches the ranks of one attempt for the supervisor: says when they hang, and ends them if the job asks for it."""
+
+from __future__ import annotations
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from socket import socket
+from typing import Any, Final
+
+from slurmddp import variables
+from slurmddp.attach import run_words
+from slurmddp.batch.attempt import Job
+from slurmddp.batch.controller import Controller
+from slurmddp.batch.policy import Result
+from slurmddp.errors import ClusterError
+from slurmddp.exit_codes import RETRYABLE
+from slurmddp.runs import events
+from slurmddp.runs.exit_records import decisive_record, read_records
+from slurmddp.runs.files import write_whole
+from slurmddp.supervisor_options import Options
+from slurmddp.text import format_duration
+from slurmddp.watchdog.beats import MOST_BYTES, Beat, open_beat, open_socket
+from slurmddp.watchdog.policy import Hang, Track, follow, judge, note_look, timeout_s
+from slurmddp.watchdog.usage import descendants
+
+TICK_S: Final = 1.0
+NO_BEAT_S: Final = 120.0
+END_S: Final = 10.0
+"""For the ranks to end after SIGKILL, until they get it again, and the launcher gets it, too."""
+LOOK_S: Final = 10.0
+"""After this time no further node is asked where its ranks stand."""
+
+
+class Watch:
+    """The watch of one attempt, from `start` to `stop`."""
+
+    def __init__(
+        self,
+        options: Options,
+        job: Job,
+        slurm: Controller,
+        *,
+        say: Callable[[str], None],
+        record: Callable[[events.SupervisorEvent], None],
+    ) -> None:
+        """Take a job; `say` writes to the batch log."""
+        self._options, self._job, self._slurm = options, job, slurm
+        self._say, self._record = say, record
+        self._tracks: dict[str, dict[int, Track]] = {}
+        """By the step, and by the rank."""
+        self._hangs: dict[str, Hang] = {}
+        """Those that go on, by the step."""
+        self._ended = ""
+        """Why the ranks were ended; empty while they were not."""
+        self._away_s = 0.0
+        """For how long nothing was received, because nodes were asked: no time of the ranks."""
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._socket: socket | None = None
+
+    def start(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """Watch the ranks of the attempt with this environment; return what they must know besides."""
+        self._environ, self._folder = environ, Path(environ[variables.ATTEMPT_DIR])
+        try:
+            self._socket = open_socket(*self._options.ports, start=self._job.number)
+        except OSError:  # without a port, the ranks are not watched
+            return {}
+        self._thread.start()
+        is_head = self._job.host == self._job.head
+        address = environ[variables.HEAD_ADDRESS] if is_head else self._slurm.address(self._job.host)
+        return {variables.BEATS: f"{address or self._job.host}:{self._socket.getsockname()[1]}"}
+
+    def stop(self, result: Result) -> Result:
+        """End the watch; return the result of the ranks, which is another one where the watch has ended them."""
+        self._is_over.set()
+        if self._socket:
+            with suppress(OSError):  # wakes the thread
+                self._socket.sendto(b"", self._socket.getsockname()[:2])
+            self._thread.join()
+            self._socket.close()
+        record = decisive_record(read_records(self._folder)) if self._ended else None
+        is_own = record and record.status != RETRYABLE
+        return Result(RETRYABLE, self._ended) if self._ended and not is_own else result
+
+    def _run(self) -> None:
+        say_unheard_at = self._now() + NO_BEAT_S
+        while not self._is_over.is_set():
+            self._receive(self._now() + TICK_S)
+            now = self._now()
+            if now > say_unheard_at and not self._tracks and any(self._folder.glob("*.begin")):
+                self._say("no rank's reports arrive here (UDP): a hang of this training will not be noticed")
+                say_unheard_at = float("inf")
+            for step, tracks in self._tracks.items():
+                self._judge(step, tracks, now)
+            self._away_s += self._now() - now
+
+    def _now(self) -> float:
+        """Return the time of a clock that stands while nothing is received."""
+        return time.monotonic() - self._away_s
+
+    def _receive(self, until: float) -> None:
+        while self._socket and not self._is_over.is_set() and (left_s := until - self._now()) > 0:
+            self._socket.settimeout(left_s)
+            with suppress(OSError):  # of a time-out too
+                if beat := open_beat(self._socket.recv(MOST_BYTES), self._environ[variables.SECRET]):
+                    tracks = self._tracks.setdefault(beat.step, {})
+                    tracks[beat.rank] = follow(tracks.get(beat.rank), beat, self._now())
+
+    def _judge(self, step: str, tracks: dict[int, Track], now: float) -> None:
+        """Judge the ranks of one step, whose silent ones are looked at first, and say what is new."""
+        limit_s = timeout_s(self._options.hang_timeout, tracks.values())
+        hang = judge(tracks.values(), limit_s, now)
+        if hang and hang.unseen:
+            for rank, row in self._look([track.beat for track in hang.unseen]).items():
+                tracks[rank] = note_look(tracks[rank], row["state"], row["cpu_s"], now)
+            hang = judge(tracks.values(), limit_s, now)
+        before = self._hangs.pop(step, None)
+        if hang:
+            self._hangs[step] = hang
+            if before is None or before.is_certain < hang.is_certain:
+                self._report(hang, now - hang.since)
+                self._keep_stacks([*hang.odd, *(track.beat for track in tracks.values())])
+                if self._options.hang_timeout and hang.is_certain:
+                    self._ended = f"hung for {format_duration(now - hang.since)}: {hang.text}"
+                    self._end(step, tracks)
+        elif before:
+            self._say("the training makes progress again, or its ranks have ended")
+            self._record(events.HangEnd())
+
+    def _report(self, hang: Hang, stalled_s: float) -> None:
+        self._say(f"WARNING: the training makes no progress for {format_duration(stalled_s)}: {hang.text}")
+        event = events.Hang(
+            reason=hang.text,
+            stalled_s=round(stalled_s, 1),
+            hung_ranks=tuple(beat.rank for beat in hang.odd),
+            hung_hosts=tuple(dict.fromkeys(beat.host for beat in hang.odd)),
+            place=hang.odd[0].place if hang.odd else "",
+            ends=bool(self._options.hang_timeout) and hang.is_certain,
+        )
+        self._record(event)
+
+    def _keep_stacks(self, beats: Sequence[Beat]) -> None:
+        """Write where ranks stand, those that are named first."""
+        content = json.dumps([*self._look(beats).values()])
+        with suppress(OSError):  # a full disk is not the training's concern
+            write_whole(self._job.run.stacks(self._job.job_id, self._folder.name), content.encode("ascii"))
+
+    def _look(self, beats: Sequence[Beat]) -> dict[int, dict[str, Any]]:
+        """Return by rank what `look` shows, and at least its state, where its node does not answer in time."""
+        ranks = {beat.rank: {"rank": beat.rank, "host": beat.host, "cpu_s": 0.0} for beat in beats}
+        found = {rank: {**row, "state": "unreachable"} for rank, row in ranks.items()}
+        hosts, ends_at = [*dict.fromkeys(beat.host for beat in beats)], time.monotonic() + LOOK_S
+        words = [*run_words(sys.executable), "slurmddp.watchdog.look", self._job.job_id, self._folder.name]
+        for host, rows, silence in self._slurm.look(self._job.number, hosts, [sys.executable, *words]):
+            if not silence:
+                found |= {rank: {**row, "state": "gone"} for rank, row in ranks.items() if row["host"] == host}
+                found |= {row["rank"]: row for row in rows if row["rank"] in ranks}
+            if time.monotonic() > ends_at:
+                break
+        return found
+
+    def _end(self, step: str, tracks: Mapping[int, Track]) -> None:
+        """Kill the ranks until the launch has ended."""
+        while not self._is_over.is_set():
+            try:
+                if step:
+                    self._slurm.kill_step(self._job.number, step)
+                else:
+                    for beat in (track.beat for track in tracks.values() if track.beat.host == self._job.host):
+                        os.kill(beat.pid, signal.SIGKILL)
+            except (ClusterError, OSError) as error:
+                self._say(f"the ranks could not be killed: {error}")
+            if self._is_over.wait(END_S):
+                return
+            self._say(f"the ranks have not ended {END_S:.0f} s after SIGKILL; trying again")
+            for pid in () if self._options.own_launch else [*descendants("self")]:
+                with suppress(OSError):
+                    os.kill(int(pid), signal.SIGKILL)

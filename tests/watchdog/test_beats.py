@@ -1,0 +1,232 @@
+"""What a rank sees of itself, its datagrams, and the watch of the supervisor, with processes of this machine."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from polling import until
+
+from slurmddp import variables
+from slurmddp.batch.policy import Result
+from slurmddp.batch.watch import Watch
+from slurmddp.runs.layout import RunDir
+from slurmddp.supervisor_options import Options
+from slurmddp.watchdog.beats import Beat, open_beat, seal
+from slurmddp.watchdog.nodes import look_at_nodes
+from slurmddp.watchdog.rank import Sampler
+from slurmddp.watchdog.usage import measure
+
+BEAT = Beat(3, 4, "0", "n2", 17, 2.0, place="load() at data.py:40")
+SECRET = "00ff"  # noqa: S105 - of the tests
+
+
+def test_a_beat_arrives_as_it_was_sent():
+    assert open_beat(seal(BEAT, SECRET), SECRET) == BEAT
+
+
+@pytest.mark.parametrize(
+    "datagram",
+    [b"", b"x" * 100, seal(BEAT, "other"), seal(BEAT, SECRET)[:-1]],
+)
+def test_what_no_rank_of_the_attempt_has_sent_is_ignored(datagram):
+    assert open_beat(datagram, SECRET) is None
+
+
+def sample(work, times=6):
+    """Look a few times at a thread that runs `work(is_over)`; return what was seen."""
+    is_over = threading.Event()
+    thread = threading.Thread(target=work, args=[is_over])
+    thread.start()
+    sampler = Sampler(thread.ident)
+    for _ in range(times):
+        time.sleep(0.05)
+        sampler.sample()
+    is_over.set()
+    thread.join()
+    return sampler
+
+
+def wait_for_it(is_over):
+    is_over.wait()
+
+
+def spin(is_over):
+    while not is_over._flag:
+        pass
+
+
+def vary(is_over):
+    code = compile("\nx = sum(range(20000))" * 50, "many", "exec")
+    while not is_over._flag:
+        exec(code)  # noqa: S102 - it has many lines
+
+
+def test_a_thread_that_waits_is_in_one_call_and_in_the_programs_function():
+    seen = sample(wait_for_it)
+    assert (seen.same_s > 0.2, seen.few_s > 0.2, seen.wait) == (True, True, "")
+    assert seen.place == f"wait_for_it() at {Path(__file__).name}:{wait_for_it.__code__.co_firstlineno + 1}"
+
+
+def test_a_thread_that_spins_is_in_few_lines_and_in_no_call():
+    seen = sample(spin)
+    assert (seen.same_s < 0.1, seen.few_s > 0.2) == (True, True)
+
+
+def test_a_thread_at_work_is_in_many_lines():
+    assert sample(vary, 30).few_s < 1.0
+
+
+@pytest.mark.parametrize(("completed", "wait"), [("6", "a collective on the GPU"), ("7", "")])
+def test_a_thread_that_needs_the_gpu_waits_while_a_collective_is_pending(monkeypatch, completed, wait):
+    """The form is that of torch 2.13, which gloo's recorder has, too."""
+    status = {"0": {"last_enqueued_collective": "7", "last_completed_collective": completed}}
+    said = json.dumps({"pg_status": status}).encode()
+    recorder = SimpleNamespace(_dump_nccl_trace_json=lambda **_: said)
+    monkeypatch.setitem(sys.modules, "torch.distributed", SimpleNamespace(is_initialized=lambda: True))
+    monkeypatch.setitem(sys.modules, "torch._C._distributed_c10d", recorder)
+    monkeypatch.setitem(sys.modules, "torch.cuda", SimpleNamespace(is_initialized=lambda: True))
+    assert sample(wait_for_it).wait == wait
+
+
+def test_the_form_of_the_flight_recorder():
+    from torch._C import _distributed_c10d as c10d  # noqa: PLC0415 - as above
+
+    assert "pg_status" in json.loads(c10d._dump_fr_trace_json(includeCollectives=False, onlyActive=True))
+
+
+def test_what_a_look_costs():
+    """The thread that does both once a second takes less than a thousandth of a CPU."""
+    import torch  # noqa: F401, PLC0415 - its modules make some of the look
+
+    sampler = Sampler(threading.main_thread().ident)
+    begin = time.thread_time()
+    for _ in range(100):
+        sampler.sample()
+        measure()
+    took_us = (time.thread_time() - begin) / 100 * 1e6
+    print(f"a look takes {took_us:.0f} us of the CPU")  # noqa: T201 - the figure
+    assert took_us < 1000
+
+
+def test_usage_sees_the_cpu_and_the_files_of_children_and_not_its_own():
+    before = measure()
+    assert measure().moved_bytes - before.moved_bytes < 1000
+    code = "open('/dev/null', 'wb').write(b'x' * 10**6); sum(range(10**7)); print(1, flush=True); open(0).read()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        after = measure()
+    assert after.children_cpu_s - before.children_cpu_s > 0.05
+    assert after.moved_bytes - before.moved_bytes >= 10**6
+
+
+RANK = """
+import os, sys, threading, time
+from slurmddp.watchdog import look, rank
+from slurmddp.watchdog.beats import Beat
+rank.SAMPLE_S = 0.2
+steps = rank.Steps()
+number, address = int(sys.argv[1]), sys.argv[2]
+look.register(job="17", attempt="0.0", rank=number, host=f"n{number + 1}")
+beat = Beat(number, 2, "4", f"n{number + 1}", os.getpid(), 0.2)
+threading.Thread(target=rank.send_beats, args=(beat, steps, address, "00ff"), daemon=True).start()
+def all_reduce():
+    time.sleep(60)
+def load():
+    time.sleep(60)
+for _ in range(5):
+    steps.count()
+    time.sleep(0.2)
+if number:
+    load()
+sys.modules["torch.distributed"] = None
+rank._find_wait = lambda *_, **more: "all_reduce"
+all_reduce()
+"""
+
+
+class Slurm:
+    """Runs what is for a node on this machine; one node may not answer."""
+
+    def __init__(self):
+        self.silent, self.looked, self.killed = "", [], []
+
+    def look(self, _, nodes, words):
+        self.looked += nodes
+        for node, rows, _ in look_at_nodes(0, nodes, words, os.environ, limit_s=10):
+            yield node, [row for row in rows if row["host"] == node], "no answer" * (node == self.silent)
+
+    def kill_step(self, *step):
+        self.killed.append(step)
+
+
+class Watched:
+    """A watch of an attempt, with what it has said."""
+
+    def __init__(self, run):
+        self.run, self.slurm, self.lines, self.events = run, Slurm(), [], []
+        run.attempt("17", "0.0").mkdir(parents=True)
+        job = SimpleNamespace(job_id="17", number=0, host="n1", head="n1", run=run)
+        self.watch = Watch(Options(hang_timeout="1"), job, self.slurm, say=self.lines.append, record=self.events.append)
+        folder = str(run.attempt("17", "0.0"))
+        told = self.watch.start(
+            {"SLURMDDP_ATTEMPT_DIR": folder, "SLURMDDP_SECRET": SECRET, variables.HEAD_ADDRESS: "::1"}
+        )
+        self.address = f"127.0.0.1:{told[variables.BEATS].rpartition(':')[2]}"
+
+
+@pytest.fixture
+def watched(tmp_path, monkeypatch):
+    monkeypatch.setattr("slurmddp.batch.watch.TICK_S", 0.1)
+    made = Watched(RunDir(tmp_path))
+    yield made
+    made.watch.stop(Result(0, ""))
+
+
+@pytest.fixture
+def two_ranks(watched):
+    words = [sys.executable, "-c", RANK]
+    ranks = [subprocess.Popen([*words, str(number), watched.address]) for number in range(2)]
+    yield ranks
+    for rank in ranks:
+        rank.kill()
+        rank.wait()
+
+
+def test_of_two_processes_the_one_that_hangs_is_named_its_stack_kept_and_all_are_killed(watched, two_ranks):  # noqa: ARG001 - they report
+    until(lambda: watched.slurm.killed, 20)
+    (hang,) = watched.events
+    assert hang.reason == "rank 1 on n2 in load() at <string>:14, while 1 rank waited in all_reduce"
+    assert (hang.hung_ranks, hang.hung_hosts, hang.place) == ((1,), ("n2",), "load() at <string>:14")
+    assert 1 <= hang.stalled_s < 4
+    rows = json.loads(watched.run.stacks("17", "0.0").read_text())
+    assert [(row["rank"], row["stack"][0]["function"]) for row in rows] == [(1, "load"), (0, "all_reduce")]
+    assert watched.slurm.killed == [(0, "4")]
+
+
+@pytest.mark.parametrize(("is_there", "state"), [(True, "stopped"), (False, "unreachable")])
+def test_a_stopped_process_is_looked_at_and_named(watched, two_ranks, is_there, state):
+    watched.slurm.silent = "" if is_there else "n2"
+    until(lambda: len(watched.watch._tracks.get("4", ())) == 2, 10)
+    two_ranks[1].send_signal(signal.SIGSTOP)
+    until(lambda: watched.events, 20)
+    assert watched.slurm.looked[0] == "n2"
+    assert watched.events[0].reason.startswith(f"rank 1 on n2 {state}, last in ")
+
+
+def test_without_any_report_the_log_says_so_once(watched, monkeypatch):
+    watched.watch.stop(Result(0, ""))
+    monkeypatch.setattr("slurmddp.batch.watch.NO_BEAT_S", 0.0)
+    monkeypatch.setattr("slurmddp.batch.watch.TICK_S", 0.1)
+    (watched.run.attempt("17", "0.0") / "0.begin").touch()
+    again = Watch(Options(), watched.watch._job, watched.slurm, say=watched.lines.append, record=watched.events.append)
+    again.start(watched.watch._environ)
+    time.sleep(0.5)
+    again.stop(Result(0, ""))
+    assert watched.lines == ["no rank's reports arrive here (UDP): a hang of this training will not be noticed"]
