@@ -26,8 +26,8 @@ def test_the_ranks_run_the_copy_which_is_gone_after_the_job(cli, small_environme
     (tmp_path / "job.toml").write_text(text.replace("COPY=", f"COPY={tmp_path}").replace("$HOME", str(tmp_path)))
     (tmp_path / "tmp").mkdir()
     (tmp_path / "train.py").write_text(PROGRAM)
-    cli("submit", "job.toml", "--nodes=2", "--ntasks-per-node=1", "--name=copied", "--wait", "train.py")
+    cli("submit", "job.toml", "--nodes=1", "--ntasks-per-node=2", "--name=copied", "--wait", "train.py")
     said = [path.read_text() for path in (tmp_path / "jobs/copied/logs").glob("*/*/[0-9].out")]
     copies = [re.findall(r"^in (\S+-0/env) \1$", text, re.MULTILINE) for text in said]
-    assert [len(found) for found in copies] == [1, 1]
+    assert [len(found) for found in copies] == [1, 1], said
     assert not [*(tmp_path / "tmp").iterdir()]
