@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -33,7 +33,6 @@ from slurmddp.text import clean_line, escape_text, quote_value
 _BLOCK_LINES: Final = 1000
 
 Formatter = Callable[[Line], bytes]
-Choice = Callable[[Path, bytes], bool]
 
 
 @click.command()
@@ -94,21 +93,18 @@ def logs(  # noqa: PLR0913 - an argument for each option
         _write_foreign_output(first.name, tail, follow=follow)
         return
     run, job_id = first.run, newest_with_output(first.run, first.jobs)
-    choose: Choice | None = None
     if errors:
-        from slurmddp.monitoring.logs import error_lines  # it loads the rules of `diagnose`
-
-        choose = error_lines.Errors().is_one
+        from slurmddp.monitoring.logs.error_lines import Errors  # it loads the rules of `diagnose`
     wanted = Selection(
         run=run,
         job_id=job_id,
         ranks=frozenset(ranks) if ranks else None if everything or errors else frozenset({0}),
         batch=not ranks,
-        chosen=choose,
+        chosen=Errors().is_one if errors else None,
         failed_first=errors and tail is None,
         attempt=_check_attempt(attempt, follow=follow),
     )
-    writer = _LineWriter(_choose_formatter(wanted, follow=follow, errors=errors, as_json=as_json), choose)
+    writer = _LineWriter(_choose_formatter(wanted, follow=follow, errors=errors, as_json=as_json))
     if follow:
         _follow(wanted, tail, writer)
         while job_id := next_job(target, run, job_id):
@@ -118,7 +114,7 @@ def logs(  # noqa: PLR0913 - an argument for each option
             _follow(wanted, None, writer)
         return
     decisive = errors and tail is None and not (ranks or as_json)
-    if not writer.write_all(_find_decisive(wanted) if decisive else lines(wanted, None if choose else tail), tail):
+    if not writer.write_all(_find_decisive(wanted) if decisive else lines(wanted, None if errors else tail), tail):
         print_message(_explain_none(wanted, errors=errors))
     silent = sum(not timed for timed in writer.has_times.values())
     if silent and len(writer.has_times) > 1 and everything and not as_json:
@@ -186,16 +182,14 @@ def _check_attempt(text: str, *, follow: bool) -> str:
     return text
 
 
+@dataclass
 class _LineWriter:
     """Writes lines to standard output, in blocks."""
 
-    def __init__(self, formatter: Formatter, choose: Choice | None) -> None:
-        self.formatter = formatter
-        self.choose = choose
-        """Selects among new lines; existing lines are selected when they are read."""
-        self._unended: Path | None = None
-        self.has_times: dict[Path, bool] = {}
-        """For each file of a rank, whether one of its lines has a time."""
+    formatter: Formatter
+    has_times: dict[Path, bool] = field(default_factory=dict)
+    """For each file of a rank, whether one of its lines has a time."""
+    _unended: Path | None = None
 
     def write_all(self, found: Iterable[Line], tail: int | None = None) -> bool:
         """Write lines, or the last `tail` ones; return whether there were any."""
@@ -214,13 +208,12 @@ class _LineWriter:
         self._unended = None if text.endswith((b"\n", b"\r")) else line.source.path
         return b"\n" + text if follows else text
 
-    def write(self, line: Line) -> None:
-        """Write a new line at once, if it is selected."""
-        if self.choose is None or self.choose(line.source.path, line.text):
-            self.write_all([line])
-
 
 def _follow(wanted: Selection, tail: int | None, writer: _LineWriter) -> None:
+    def write(line: Line) -> None:
+        if wanted.chosen is None or wanted.chosen(line.source.path, line.text):
+            writer.write_all([line])
+
     output = following.Output(wanted.run, wanted.job_id, wanted.ranks, wanted.batch)
     ends = output.skip_existing(wanted.attempts())
     writer.write_all(lines(replace(wanted, ends=ends), None if wanted.chosen else tail), tail)
@@ -230,7 +223,7 @@ def _follow(wanted: Selection, tail: int | None, writer: _LineWriter) -> None:
             print_message(f"job {wanted.job_id} is {job.state}")
             return
     try:
-        following.Follower(output, os.environ, writer.write, print_message).follow()
+        following.Follower(output, os.environ, write, print_message).follow()
     except KeyboardInterrupt:
         print_message(f"job {wanted.job_id} continues; to follow it again, type: slurmddp logs -f {wanted.job_id}")
         raise

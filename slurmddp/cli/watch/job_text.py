@@ -9,7 +9,7 @@ from rich.text import Text
 from slurmddp.cli.status_format import format_stall, format_time
 from slurmddp.monitoring.status import JobStatus, Progress
 from slurmddp.runs.history import Event, describe_event
-from slurmddp.text import count, escape_text, format_duration, shorten_text
+from slurmddp.text import count, escape_text, format_duration, list_some, shorten_text
 
 HEAD: Final = ("RUN", "JOB", "STATE", "TIME", "STEP", "SAMPLES/S", "LEFT", "LOSS", "LIMIT", "NODELIST(REASON)")
 _NAME_WIDTH: Final = 20
@@ -30,16 +30,12 @@ def format_row(job: JobStatus, since_s: float) -> tuple[Text, ...]:
         _number(progress.left_s, format_duration),
         _number(progress.loss, lambda loss: f"{loss:.4g}"),
         _number(job.limit_s, format_duration),
-        Text(shorten_text(_nodes(job) if is_running else _reason(job), _REASON_WIDTH)),
+        Text(shorten_text(list_some(job.nodes, _MOST_NODES) if is_running else _reason(job), _REASON_WIDTH)),
     )
 
 
 def _number(value: float | None, describe: Callable[[float], str]) -> Text:
     return Text("" if value is None else describe(value), justify="right")
-
-
-def _nodes(job: JobStatus) -> str:
-    return ", ".join(job.nodes[:_MOST_NODES]) + (" ..." if len(job.nodes) > _MOST_NODES else "")
 
 
 def _reason(job: JobStatus) -> str:
@@ -55,7 +51,7 @@ def format_details(job: JobStatus) -> Text:
         _reason(job),
         f"expected to start {format_time(job.expected_start)}" if job.expected_start else "",
         format_stall(progress.stall) if progress.stall else "",
-        f"on {_nodes(job)}" if job.nodes else "",
+        f"on {list_some(job.nodes, _MOST_NODES)}" if job.nodes else "",
         "" if age_s is None else f"checkpoint {saved}, {format_duration(age_s)} old",
         count(len(progress.restarts), "restart") if progress.restarts else "",
         count(len(progress.requeues), "requeue") if progress.requeues else "",
