@@ -4,7 +4,7 @@ import os
 import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -142,22 +142,18 @@ class Executor(theirs.SlurmExecutor):
         """Pickle each call into its own file; leave no file when one cannot be pickled."""
         limit_s = self._spec(self.parameters).time_s
         paths = [call_file(handover, index) for index in range(len(calls))]
-        try:
+        with ExitStack() as undo:
+            undo.callback(_remove, paths)
             for call, path in zip(calls, paths, strict=True):
                 call.set_timeout((limit_s or 0) // 60, self.max_num_timeout)
                 call.dump(path)
-                self._check_size(paths[0].stat().st_size / 1024**3, len(calls))
-        except BaseException:
-            _remove(paths)
-            raise
+                if len(calls) * (size_gb := paths[0].stat().st_size / 1024**3) > self.max_pickle_size_gb:
+                    raise UsageError(
+                        f"{len(calls)} x {size_gb:.2g} GB of pickled calls are more than max_pickle_size_gb="
+                        f"{self.max_pickle_size_gb:g}; pass paths in place of large objects, or raise the limit"
+                    )
+            undo.pop_all()
         return paths
-
-    def _check_size(self, size_gb: float, count: int) -> None:
-        if count * size_gb > self.max_pickle_size_gb:
-            raise UsageError(
-                f"{count} x {size_gb:.2g} GB of pickled calls are more than max_pickle_size_gb="
-                f"{self.max_pickle_size_gb:g}; pass paths in place of large objects, or raise the limit"
-            )
 
     @property
     def _shared_folder(self) -> Path:

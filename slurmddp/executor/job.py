@@ -83,9 +83,7 @@ class Job(theirs.SlurmJob[Any]):
 
     def results(self) -> list[Any]:
         """Wait for the end; return the results of all ranks, or raise the error that `exception` returns."""
-        self.wait()
-        error = self.exception() if self._sub_jobs else None
-        if error:
+        if self._sub_jobs and (error := self.exception()):
             raise error
         return list(super().results())
 
@@ -101,11 +99,6 @@ class Job(theirs.SlurmJob[Any]):
         except ClusterError:
             if check:
                 raise
-
-    def _interrupt(self, timeout: bool = False) -> None:  # noqa: FBT001, FBT002 - submitit's signature
-        """Send the signals of a preemption, or with `timeout` the signal before the time limit."""
-        for name in ["USR2"] if timeout else ["TERM", "USR2"]:
-            client.order(commands.cancel(self.job_id, signal=name), os.environ)
 
     def _get_logs_string(self, name: str) -> str | None:
         """Return the printed text; replace bytes that are not UTF-8."""

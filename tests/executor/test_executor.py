@@ -253,7 +253,7 @@ def test_contract_with_submitit():
     needed = {
         theirs.SlurmExecutor: ("_internal_process_submissions", "_internal_update_parameters", "_valid_parameters"),
         theirs.SlurmInfoWatcher: ("update", "get_info", "is_done", "get_state", "register_job"),
-        theirs.SlurmJob: ("_get_logs_string", "_interrupt", "cancel", "exception", "results", "state"),
+        theirs.SlurmJob: ("_get_logs_string", "cancel", "exception", "results", "state"),
         core.Job: ("result", "wait"),
         utils.DelayedSubmission: ("_checkpoint_function", "set_timeout", "dump", "load", "result"),
         utils.JobPaths: ("get_first_id_independent_folder", "move_temporary_file", "submission_file", "result_pickle"),

@@ -26,8 +26,6 @@ MISSING: Final = "missing"
 """The digest of a script that is not there."""
 HIDDEN: Final = ("", "-1", "NoDevFiles")
 """Values of CUDA_VISIBLE_DEVICES that hide all GPUs."""
-IDENTITY: Final = ("rank", "local_rank", "node_rank", "world_size", "host", "pid")
-"""The facts by which the claims of all ranks are compared."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +85,8 @@ class Facts:
 
 def identify(rank: Rank) -> Facts:
     """Return what a rank says of itself without looking at its node."""
-    return Facts(**{name: getattr(rank, name) for name in IDENTITY[:-1]}, pid=os.getpid())
+    names = ("rank", "local_rank", "node_rank", "world_size", "host")
+    return Facts(**{name: getattr(rank, name) for name in names}, pid=os.getpid())
 
 
 def gather_facts(rank: Rank, words: Sequence[str], environment: Mapping[str, str]) -> Facts:

@@ -133,31 +133,15 @@ def read_attached_rank(environment: Environment) -> Rank:
 
     It is alone, and writes no records, where the variables contradict each other.
     """
-    found = {**environment}
-    if all(name in found for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")):
-        launcher = "torchrun"
-        found.setdefault("LOCAL_WORLD_SIZE", _share_of_node(found, "WORLD_SIZE", "LOCAL_RANK"))
-    elif MPI_PREFIX + "RANK" in found:
-        launcher = "mpi"
-        found.setdefault(
-            f"{MPI_PREFIX}LOCAL_SIZE", _share_of_node(found, f"{MPI_PREFIX}SIZE", f"{MPI_PREFIX}LOCAL_RANK")
-        )
-    else:
-        launcher = "srun"
+    found = {**environment, variables.ATTACHED: "1"}
+    is_named = all(name in found for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
+    launcher = "torchrun" if is_named else "mpi" if MPI_PREFIX + "RANK" in found else "srun"
     found.setdefault("MASTER_ADDR", found.get(variables.HEAD_ADDRESS) or "localhost")
     found.setdefault("MASTER_PORT", found.get(variables.STORE_PORT, "29500"))
     try:
         return read_rank(found | {variables.STARTED_BY: launcher})
     except RankError:
         return replace(read_rank({variables.STARTED_BY: "single"}), attached=True)
-
-
-def _share_of_node(environment: Environment, size: str, local_rank: str) -> str:
-    """Return the ranks of a node for a launcher that does not say it: deepspeed, and srun with variables by hand."""
-    with suppress(ValueError, KeyError):
-        share = int(environment[size]) // int(environment.get("SLURM_NNODES", "1"))
-        return str(max(share, int(environment[local_rank]) + 1))
-    return "1"
 
 
 def read_rank(environment: Environment) -> Rank:
@@ -339,12 +323,16 @@ def _read_torchrun(environment: Environment) -> dict[str, int]:
 
 def _read_by_blocks(environment: Environment, prefix: str = MPI_PREFIX, size: str = "SIZE") -> dict[str, int]:
     """Return what torchrun and mpirun name alike, for ranks that come node by node."""
-    rank = _number(environment, prefix + "RANK")
-    local_world_size = _number(environment, f"{prefix}LOCAL_{size}", least=1)
+    rank, local_rank = _number(environment, prefix + "RANK"), _number(environment, prefix + "LOCAL_RANK")
+    world_size = _number(environment, prefix + size, least=1)
+    share = None
+    if variables.ATTACHED in environment:  # a person's own launcher may not say it: deepspeed, srun with own variables
+        share = max(world_size // _number(environment, "SLURM_NNODES", default=1, least=1), local_rank + 1)
+    local_world_size = _number(environment, f"{prefix}LOCAL_{size}", default=share, least=1)
     return {
         "rank": rank,
-        "local_rank": _number(environment, prefix + "LOCAL_RANK"),
-        "world_size": _number(environment, prefix + size, least=1),
+        "local_rank": local_rank,
+        "world_size": world_size,
         "local_world_size": local_world_size,
         "node_rank": rank // local_world_size,
     }

@@ -18,7 +18,7 @@ from typing import Final
 
 from slurmddp.errors import PeerError, RankError
 from slurmddp.runs.history import read_newest
-from slurmddp.runtime.health.facts import IDENTITY, Facts, identify
+from slurmddp.runtime.health.facts import Facts, identify
 from slurmddp.runtime.health.preflight import Preflight
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rendezvous import head_store
@@ -75,7 +75,6 @@ def _judge(rank: Rank, store: SealedStore, sequence: int, limit_s: float, prefli
     if preflight and error is None:
         error = preflight.judge(claims.arrived)
     published_at = time.time()
-    store.set("accepted", json.dumps([[getattr(claim, name) for name in IDENTITY] for claim in claims.arrived]))
     verdict = {
         "error": str(error) if error else "",
         "retry": isinstance(error, PeerError),
@@ -95,16 +94,24 @@ def _judge(rank: Rank, store: SealedStore, sequence: int, limit_s: float, prefli
 
 
 def _collect(rank: Rank, store: SealedStore, claims: Claims, limit_s: float) -> RankError | None:
-    """Read the claims of all ranks as they arrive; return the first error."""
-    deadline = time.monotonic() + limit_s
+    """Read the claims of all ranks as they arrive; return the first error.
+
+    Polls, because TCPStore writes warnings when a wait ends without the key.
+    """
+    heard_at = checked_at = time.monotonic()
     while len(claims.arrived) < rank.world_size:
         first = len(claims.arrived) + 1
-        if not _await_arrival(rank, store, f"arrival/{first}", deadline):
-            unstarted, reason = _find_unstarted_ranks(rank)
-            if unstarted:
-                return PeerError(f"{rank.list_ranks(unstarted)} could not be started; srun says: {reason}")
-            missing = sorted(set(range(rank.world_size)) - {claim.rank for claim in claims.arrived})
-            return PeerError(f"{rank.list_ranks(missing)} did not arrive within {limit_s:g} s")
+        if not store.check([f"arrival/{first}"]):
+            now = time.monotonic()
+            if now > min(heard_at + limit_s, checked_at + SRUN_CHECK_S):
+                if unstarted := _find_unstarted_ranks(rank):
+                    return unstarted
+                checked_at = now
+            if now > heard_at + limit_s:
+                missing = sorted(set(range(rank.world_size)) - {claim.rank for claim in claims.arrived})
+                return PeerError(f"{rank.list_ranks(missing)} did not arrive within {limit_s:g} s")
+            time.sleep(0.01)
+            continue
         # All that have arrived, or the first alone while one of them is not set. A request for many is as quick as one,
         # which takes long while hundreds of ranks start on a node.
         arrivals = min(store.add("arrivals", 0), rank.world_size)
@@ -112,26 +119,8 @@ def _collect(rank: Rank, store: SealedStore, claims: Claims, limit_s: float) -> 
         for claim in store.multi_get(keys if store.check(keys) else keys[:1]):
             if error := claims.read(json.loads(claim)):
                 return error
-        deadline = time.monotonic() + limit_s
+        heard_at = checked_at = time.monotonic()
     return None
-
-
-def _await_arrival(rank: Rank, store: SealedStore, key: str, deadline: float) -> bool:
-    """Wait until a key is set; return False at the monotonic deadline, or when srun could not start a rank.
-
-    Polls, because TCPStore writes warnings when a wait ends without the key.
-    """
-    check_at = time.monotonic() + SRUN_CHECK_S
-    while not store.check([key]):
-        now = time.monotonic()
-        if now > deadline:
-            return False
-        if now > check_at:
-            if _find_unstarted_ranks(rank)[0]:
-                return False
-            check_at = now + SRUN_CHECK_S
-        time.sleep(0.01)
-    return True
 
 
 def _await_verdict(rank: Rank, claim: Facts, store: SealedStore, sequence: int, limit_s: float) -> None:
@@ -147,17 +136,18 @@ def _await_verdict(rank: Rank, claim: Facts, store: SealedStore, sequence: int, 
     if verdict["error"]:
         raise (PeerError if verdict["retry"] else RankError)(verdict["error"])
     if sequence > verdict["arrivals"]:
-        raise refusal_of(claim, [Facts(**dict(zip(IDENTITY, entry))) for entry in json.loads(store.get("accepted"))])
+        accepted = store.multi_get([f"arrival/{number}" for number in range(1, verdict["arrivals"] + 1)])
+        raise refusal_of(claim, [Facts.of(json.loads(each)) for each in accepted])
 
 
-def _find_unstarted_ranks(rank: Rank) -> tuple[list[int], str]:
-    """Return the ranks that srun could not start in this attempt, and the reason; nothing if it started all.
+def _find_unstarted_ranks(rank: Rank) -> PeerError | None:
+    """Return the error of the ranks that srun could not start in this attempt; None if it started all.
 
     srun of Slurm 22.05 starts the other ranks all the same, for example when a node cannot open the output files of its
     ranks; they would wait for these.
     """
     if rank.run_dir is None or not rank.under_srun:
-        return [], ""
+        return None
     own = read_newest(rank.run_dir).of_job(rank.job).all("attempt_start")
     offset = next((event.count("log_offset") for event in reversed(own) if event.attempt == rank.attempt), None)
     text = b""
@@ -166,7 +156,9 @@ def _find_unstarted_ranks(rank: Rank) -> tuple[list[int], str]:
             with rank.run_dir.batch_log(rank.job).open("rb") as log:
                 log.seek(max(offset, log.seek(0, os.SEEK_END) - _READ_BYTES))
                 text = log.read()
-    failed = [(int(task), reason) for task, reason in _LAUNCH_FAILED.findall(text.decode("utf-8", "replace"))]
+    failed = _LAUNCH_FAILED.findall(text.decode("utf-8", "replace"))
+    if not failed:
+        return None
     ranks_per_task = 1 if rank.launcher == "srun" else rank.local_world_size
-    ranks = [task * ranks_per_task + number for task, _ in failed for number in range(ranks_per_task)]
-    return ranks, failed[0][1] if failed else ""
+    ranks = [int(task) * ranks_per_task + number for task, _ in failed for number in range(ranks_per_task)]
+    return PeerError(f"{rank.list_ranks(ranks)} could not be started; srun says: {failed[0][1]}")

@@ -106,7 +106,7 @@ def test_each_arrival_gives_the_next_rank_a_minute(monkeypatch, arrivals, missin
     arrive(members[0])
     clock = Clock({time: partial(arrive, member) for time, member in zip(arrivals, members[1:], strict=True)})
     monkeypatch.setattr(rendezvous, "time", clock)
-    monkeypatch.setattr(rendezvous, "_find_unstarted_ranks", lambda _: ([], ""))
+    monkeypatch.setattr(rendezvous, "_find_unstarted_ranks", lambda _: None)
     error = rendezvous._collect(members[0], store, Claims(), 60)
     assert missing in str(error) if missing else error is None
 
