@@ -118,17 +118,18 @@ class Watch:
         hang = judge(tracks.values(), limit_s, now)
         if hang and hang.unseen:
             for rank, row in self._look([track.beat for track in hang.unseen]).items():
-                tracks[rank] = note_look(tracks[rank], row["state"], row["cpu_s"], now)
+                tracks[rank] = note_look(tracks[rank], row, now)
             hang = judge(tracks.values(), limit_s, now)
         before = self._hangs.pop(step, None)
         if hang:
             self._hangs[step] = hang
             if before is None or before.is_certain < hang.is_certain:
                 self._report(hang, now - hang.since)
-                self._keep_stacks([*hang.odd, *(track.beat for track in tracks.values())])
+                rows = self._keep_stacks([*hang.odd, *(track.beat for track in tracks.values())])
                 if self._options.hang_timeout and hang.is_certain:
                     self._ended = f"hung for {format_duration(now - hang.since)}: {hang.text}"
-                    self._end(step, tracks)
+                    here = [rank for rank, track in tracks.items() if track.beat.host == self._job.host and not step]
+                    self._end(step, [rows[rank]["pid"] for rank in here if "pid" in rows[rank]])
         elif before:
             self._say("the training makes progress again, or its ranks have ended")
             self._record(events.HangEnd())
@@ -145,11 +146,13 @@ class Watch:
         )
         self._record(event)
 
-    def _keep_stacks(self, beats: Sequence[Beat]) -> None:
-        """Write where ranks stand, those that are named first."""
-        content = json.dumps([*self._look(beats).values()])
+    def _keep_stacks(self, beats: Sequence[Beat]) -> dict[int, dict[str, Any]]:
+        """Write where ranks stand, those that are named first; return it by rank."""
+        rows = self._look(beats)
         with suppress(OSError):  # a full disk is not the training's concern
-            write_whole(self._job.run.stacks(self._job.job_id, self._folder.name), content.encode("ascii"))
+            path = self._job.run.stacks(self._job.job_id, self._folder.name)
+            write_whole(path, json.dumps([*rows.values()]).encode("ascii"))
+        return rows
 
     def _look(self, beats: Sequence[Beat]) -> dict[int, dict[str, Any]]:
         """Return by rank what `look` shows, and at least its state, where its node does not answer in time."""
@@ -165,20 +168,18 @@ class Watch:
                 break
         return found
 
-    def _end(self, step: str, tracks: Mapping[int, Track]) -> None:
-        """Kill the ranks until the launch has ended."""
+    def _end(self, step: str, pids: Sequence[int]) -> None:
+        """Kill the ranks, by their step or on this node by their processes, until the launch has ended."""
         while not self._is_over.is_set():
+            for pid in pids:
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
             try:
                 if step:
                     self._slurm.kill_step(self._job.number, step)
-                else:
-                    for beat in (track.beat for track in tracks.values() if track.beat.host == self._job.host):
-                        os.kill(beat.pid, signal.SIGKILL)
-            except (ClusterError, OSError) as error:
+            except ClusterError as error:
                 self._say(f"the ranks could not be killed: {error}")
             if self._is_over.wait(END_S):
                 return
             self._say(f"the ranks have not ended {END_S:.0f} s after SIGKILL; trying again")
-            for pid in () if self._options.own_launch else [*descendants("self")]:
-                with suppress(OSError):
-                    os.kill(int(pid), signal.SIGKILL)
+            pids = pids if self._options.own_launch else [*map(int, descendants("self"))]

@@ -6,12 +6,13 @@ rank works while it, or a process that it has started, uses the CPU or moves dat
 
 from __future__ import annotations
 from collections import Counter
-from collections.abc import Collection, Iterable
-from typing import Final, NamedTuple
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 from slurmddp.slurm.hostlist import format_ranges
 from slurmddp.text import count
 from slurmddp.watchdog.beats import Beat
+from slurmddp.watchdog.stack_groups import find_program, format_place
 from slurmddp.watchdog.usage import Used
 
 WARN_S: Final = 300.0
@@ -107,14 +108,18 @@ def follow(track: Track | None, beat: Beat, now: float) -> Track:
     )
 
 
-def note_look(track: Track, state: str, cpu_s: float, now: float) -> Track:
-    """Return the track of a silent rank whose process was looked at: its state by the letter of ps(1), or in words.
+def note_look(track: Track, row: Mapping[str, Any], now: float) -> Track:
+    """Return the track of a silent rank with what `look` shows of its process.
 
     A process that has used the CPU since its last beat works: one that keeps the interpreter's lock sends no beats.
     """
-    if cpu_s - track.beat.cpu_s >= BUSY * (now - track.at):
-        return track._replace(beat=track.beat._replace(cpu_s=cpu_s), at=now, active_at=now)
-    return track._replace(found=_STATES.get(state, "silent" if len(state) == 1 else state))
+    beat, state = track.beat._replace(cpu_s=row["cpu_s"]), row["state"]
+    if beat.cpu_s - track.beat.cpu_s >= BUSY * (now - track.at):
+        return track._replace(beat=beat, at=now, active_at=now)
+    if stack := row.get("stack"):
+        at = stack[find_program([frame["file"] for frame in stack])]
+        beat = beat._replace(place=format_place(at["file"], at["line"], at["function"]))
+    return track._replace(beat=beat, found=_STATES.get(state, "silent" if len(state) == 1 else state))
 
 
 def timeout_s(option: str, tracks: Iterable[Track]) -> float:

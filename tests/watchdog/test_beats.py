@@ -134,7 +134,7 @@ rank.SAMPLE_S = 0.2
 steps = rank.Steps()
 number, address = int(sys.argv[1]), sys.argv[2]
 look.register(job="17", attempt="0.0", rank=number, host=f"n{number + 1}")
-beat = Beat(number, 2, "4", f"n{number + 1}", os.getpid(), 0.2)
+beat = Beat(number, 2, sys.argv[3], f"n{number + 1}", os.getpid(), 0.2)
 threading.Thread(target=rank.send_beats, args=(beat, steps, address, "00ff"), daemon=True).start()
 def all_reduce():
     time.sleep(60)
@@ -190,9 +190,10 @@ def watched(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def two_ranks(watched):
-    words = [sys.executable, "-c", RANK]
-    ranks = [subprocess.Popen([*words, str(number), watched.address]) for number in range(2)]
+def two_ranks(watched, request):
+    """Two processes, in step 4 of the job, or as the parameter says."""
+    words, step = [sys.executable, "-c", RANK], getattr(request, "param", "4")
+    ranks = [subprocess.Popen([*words, str(number), watched.address, step]) for number in range(2)]
     yield ranks
     for rank in ranks:
         rank.kill()
@@ -208,6 +209,12 @@ def test_of_two_processes_the_one_that_hangs_is_named_its_stack_kept_and_all_are
     rows = json.loads(watched.run.stacks("17", "0.0").read_text())
     assert [(row["rank"], row["stack"][0]["function"]) for row in rows] == [(1, "load"), (0, "all_reduce")]
     assert watched.slurm.killed == [(0, "4")]
+
+
+@pytest.mark.parametrize("two_ranks", [""], indirect=True)
+def test_ranks_that_no_step_has_started_are_killed_on_this_node(watched, two_ranks):
+    assert two_ranks[0].wait(20) == -signal.SIGKILL
+    assert two_ranks[1].poll() is None and watched.events[0].hung_hosts == ("n2",)
 
 
 @pytest.mark.parametrize(("is_there", "state"), [(True, "stopped"), (False, "unreachable")])

@@ -55,7 +55,7 @@ class Played:
     def submit(self, *more):
         nodes = ["--nodes=2", f"--name={self.name}", f"--hang-timeout={TIMEOUT_S}s"]
         launcher = "fork" if self.program == "steps" else "srun"
-        words = ["--ntasks-per-node=2", "--cpus-per-task=2", f"--launcher={launcher}"]
+        words = ["--ntasks-per-node=2", "--cpus-per-task=1", f"--launcher={launcher}"]
         words += [str(PROGRAM), self.kind, self.program, *more]
         if self.program == "own":
             script = self.root / f"{self.name}.sh"

@@ -71,7 +71,7 @@ def play(doings, *, until_s=400.0, seen=None):
             state, share = seen
             for track in verdict.unseen:
                 cpu_s = track.beat.cpu_s + share * (now - track.at)
-                tracks[track.beat.rank] = note_look(track, state, cpu_s, now)
+                tracks[track.beat.rank] = note_look(track, {"state": state, "cpu_s": cpu_s}, now)
             verdict = judge(tracks.values(), TIMEOUT_S, now)
         if verdict:
             return now, verdict
@@ -175,6 +175,14 @@ def test_silence_of_all_is_named_late_and_never_certain():
 def test_a_silent_rank_is_looked_at_before_it_is_accused():
     assert play([WAITS, SILENT], seen=("R", 0.5)) is None
     assert numbers(play([WAITS, SILENT], seen=("gone", 0.0))[1]) == [1]
+
+
+def test_a_silent_rank_is_where_a_look_finds_it():
+    track = follow(None, Rank(1, 2).beat._replace(place="main() at train.py:9"), 0.0)
+    stack = [{"file": "/usr/lib/python3.11/ctypes.py", "line": 1, "function": "call"}]
+    stack += [{"file": "/home/me/lock.py", "line": 7, "function": "hold"}]
+    found = note_look(track, {"state": "S", "cpu_s": 0.0, "stack": stack}, 20.0)
+    assert (found.found, found.beat.place) == ("silent", "hold() at lock.py:7")
 
 
 def test_ranks_stopped_together_have_their_time_again():
