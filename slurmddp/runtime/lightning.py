@@ -10,7 +10,7 @@ import itertools
 import signal
 import zipfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from slurmddp.runs.files import append_record, read_records
 from slurmddp.runtime.exiting.classify import Stopped
@@ -38,56 +38,37 @@ def _callbacks(module: str) -> list[Any]:
 
     The name of its checkpoint file holds the number of the Trainer within the script: each start creates the Trainers
     in the same order. Only if there is a checkpoint of the run does the callback offer it: Lightning then resumes from
-    the newest of it and those in the script's own folder, which is a new one at each start by default.
+    the newest of it and those in the script's own folder, which is a new one at each start by default. The folders of
+    all attempts, and what lay in each before the first wrote there, are in a record beside the file.
     """
     process = this_process()
     if not process.has_begun or process.stopping.rank.run_dir is None:
         return []
     callbacks = importlib.import_module(module)
     file = process.stopping.rank.run_dir.checkpoints / f"lightning-{next(_trainers)}.ckpt"
-    folders = _Folders(file.with_suffix(".jsonl"))
-    offered = max(filter(None, (_saved(file), folders.newest())), default=None)
+    saved = _list(file.parent, file.name)
+    for folder, before in {each["folder"]: each["found"] for each in [*read_records(_record(file))][::-1]}.items():
+        saved |= {path: saved_at for path, saved_at in _list(Path(folder)).items() if before.get(path) != saved_at}
+    offered = max(saved, key=saved.__getitem__, default=None)
     base = callbacks.OnExceptionCheckpoint if offered else callbacks.Callback
-    return [type("SaveAtStop", (_SaveAtStop, base), {})(process.stopping, file, folders, offered and offered.path)]
+    return [type("SaveAtStop", (_SaveAtStop, base), {})(process.stopping, file, offered)]
 
 
-class _Saved(NamedTuple):
-    """A checkpoint that is there."""
-
-    saved_at_ns: int
-    path: str
+def _record(file: Path) -> Path:
+    return file.with_suffix(".jsonl")
 
 
-def _saved(path: Path) -> _Saved | None:
-    """Return the whole checkpoint in a file; None without one."""
-    return _Saved(path.stat().st_mtime_ns, str(path)) if path.is_file() and zipfile.is_zipfile(path) else None
-
-
-class _Folders(NamedTuple):
-    """The folders of the script's own checkpoints in all attempts of the run; only rank 0 writes the file."""
-
-    file: Path
-
-    def newest(self) -> _Saved | None:
-        """Return the newest whole checkpoint that the run has written into them."""
-        before = {record["folder"]: record["found"] for record in [*read_records(self.file)][::-1]}
-        saved = (_saved(path) for folder in before for path in Path(folder).glob("*.ckpt"))
-        written = (one for one in saved if one and before[str(Path(one.path).parent)].get(one.path) != one.saved_at_ns)
-        return max(written, default=None)
-
-    def add(self, folder: str) -> None:
-        """Note a folder, with what lies in it before the attempt writes there."""
-        found = filter(None, map(_saved, Path(folder).glob("*.ckpt")))
-        append_record(self.file, {"folder": folder, "found": {one.path: one.saved_at_ns for one in found}})
+def _list(folder: Path, pattern: str = "*.ckpt") -> dict[str, int]:
+    """Return the whole checkpoints in a folder by path, with the times in nanoseconds at which they were saved."""
+    return {str(path): path.stat().st_mtime_ns for path in folder.glob(pattern) if zipfile.is_zipfile(path)}
 
 
 class _SaveAtStop:
     """Does by Lightning's hooks what `Checkpointer.steps` does at a stop request."""
 
-    def __init__(self, stopping: Stopping, file: Path, folders: _Folders, offered: str | None) -> None:
+    def __init__(self, stopping: Stopping, file: Path, offered: str | None) -> None:
         self._stop = LoopStop(stopping)
         self._file = file
-        self._folders = folders
         self._offered = offered
         self._has_signals = False
 
@@ -106,7 +87,8 @@ class _SaveAtStop:
         if self._stop.stopping.rank.is_main:
             for callback in trainer.checkpoint_callbacks:
                 if getattr(callback, "dirpath", None) and not getattr(callback, "save_weights_only", False):
-                    self._folders.add(str(Path(callback.dirpath).resolve()))
+                    folder = Path(callback.dirpath).resolve()  # noted before this attempt writes there
+                    append_record(_record(self._file), {"folder": str(folder), "found": _list(folder)})
         if self._has_signals:
             for number, handler in self._handlers.items():
                 signal.signal(number, handler)
@@ -128,7 +110,7 @@ class _SaveAtStop:
             self._save_and_leave(trainer)
         trainer.strategy.remove_checkpoint(self._file)
         if self._stop.stopping.rank.is_main:
-            self._folders.file.unlink(missing_ok=True)
+            _record(self._file).unlink(missing_ok=True)
         self._stop.end()
 
     def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:

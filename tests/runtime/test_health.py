@@ -368,13 +368,15 @@ def test_facts_that_cannot_be_judged_end_no_job(rank, capsys):
     assert "WARNING" in capsys.readouterr().out
 
 
-def test_a_mark_that_cannot_be_looked_at_is_not_seen(rank, monkeypatch):
+def test_a_mark_that_cannot_be_looked_at_is_not_seen(rank, monkeypatch, capsys):
     def stale(*_, **__):
         raise OSError(errno.ESTALE, "Stale file handle")
 
+    look = Preflight(rank, [], {})
     monkeypatch.setattr(preflight, "SEEN_LIMIT_S", 0.0)
     monkeypatch.setattr(os, "stat", stale)
-    assert not Preflight(rank, [], {})._sees_mark(0.0, 0)
+    assert look.judge([look.facts]) is None
+    assert "n1: what it wrote into the run's folder is not seen on n1" in capsys.readouterr().out
 
 
 def test_the_first_nodes_name_is_not_looked_up_again(rank, monkeypatch):

@@ -55,7 +55,7 @@ class Batches:
 
 def train(file, at):
     others = dict.fromkeys(("setup", "on_train_start", "on_train_end"), lambda *_, **__: None)
-    stop = type("SaveAtStop", (_SaveAtStop, lightning.Callback), others)(None, file, None, None)
+    stop = type("SaveAtStop", (_SaveAtStop, lightning.Callback), others)(None, file, None)
     stop._stop = Stop(at)
     trainer = lightning.Trainer(
         accelerator="cpu", max_epochs=3, callbacks=[stop], logger=False, enable_checkpointing=False,

@@ -221,8 +221,6 @@ def ring_rounds(nodes: int) -> list[list[tuple[int, int]]]:
 
 def judge_products(computed: Sequence[tuple[int, str, float]]) -> Iterator[Finding]:
     """Yield the ranks whose matrix product is slow; `computed` has rank, host, seconds."""
-    if not computed:
-        return
     median_s = statistics.median(seconds for _, _, seconds in computed)
     slow = [each for each in computed if each[2] > SLOW_RANK * median_s]
     for number, host, seconds in slow:

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from os.path import exists
+from pathlib import Path
 from typing import Final
 
 from slurmddp.errors import RankError
@@ -25,31 +25,30 @@ class Preflight:
 
     def __init__(self, rank: Rank, words: Sequence[str], environment: Mapping[str, str]) -> None:
         self._rank = rank
-        self._ranks: list[Facts] = []
         self.facts = gather_facts(rank, words, environment)
 
     def judge(self, ranks: Iterable[Facts]) -> "RankError | None":
         """Report all findings in rank 0's output and as events; return the error of what certainly breaks the job."""
         findings: list[Finding] = []
-        self._ranks = sorted(ranks, key=lambda facts: facts.rank)
+        ranks, run, attempt = sorted(ranks, key=lambda facts: facts.rank), self._rank.run_dir, self._rank.attempt
+        leaders = [facts.node_rank for facts in ranks if facts.is_leader and not facts.folder_error]
+        marks = {node: run.node_mark(self._rank.job, attempt, node) for node in leaders} if run else {}
         try:
-            findings += judge(self._ranks)
-            findings += judge_marks(self._ranks, partial(self._sees_mark, time.monotonic() + SEEN_LIMIT_S))
+            findings += judge(ranks)
+            deadline = time.monotonic() + SEEN_LIMIT_S
+            findings += judge_marks(ranks, lambda node: node not in marks or _sees(marks[node], deadline))
         except Exception as error:  # noqa: BLE001 - a check that fails must not end a job that would run
             findings.append(failed_check(f"{type(error).__name__}: {error}"))
-        for facts in self._ranks:
-            if self._rank.run_dir and facts.is_leader and not facts.folder_error:
-                with suppress(OSError):
-                    self._rank.run_dir.node_mark(self._rank.job, self._rank.attempt, facts.node_rank).unlink()
+        for mark in marks.values():
+            with suppress(OSError):
+                mark.unlink()
         self._report(findings)
         broken = next((finding for finding in findings if finding.level == "error"), None)
         return RankError(f"{broken.line}; --no-preflight starts the job all the same") if broken else None
 
-    def compare_clocks(self, published: float, times: Mapping[int, float]) -> None:
-        """Report wrong clocks: `times` by rank, read after `published`; all in seconds since 1970."""
-        ended = time.time()
-        leaders = [(facts.host, times[facts.rank]) for facts in self._ranks if facts.is_leader and facts.rank in times]
-        self._report(judge_clocks(published, ended, leaders))
+    def compare_clocks(self, published: float, times: Sequence[tuple[str, float]]) -> None:
+        """Report wrong clocks: `times` by host, read after `published`; all in seconds since 1970."""
+        self._report(judge_clocks(published, time.time(), times))
 
     def _report(self, findings: Iterable[Finding]) -> None:
         for finding in findings:
@@ -58,13 +57,9 @@ class Preflight:
                 what = (finding.check, finding.level, finding.host, finding.what, finding.advice)
                 write_event(self._rank, Found(*what))
 
-    def _sees_mark(self, deadline: float, node: int) -> bool:
-        """Wait until a node's mark is visible here; return whether it was before the monotonic deadline."""
-        if self._rank.run_dir is None:
-            return True
-        path = self._rank.run_dir.node_mark(self._rank.job, self._rank.attempt, node)
-        while not exists(path):  # noqa: PTH110 - Path.exists raises where a file system does not answer
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.02)
-        return True
+
+def _sees(mark: Path, deadline: float) -> bool:
+    """Wait until a node's mark is visible here; return whether it was before the monotonic deadline."""
+    while not (seen := exists(mark)) and time.monotonic() < deadline:  # noqa: PTH110 - Path.exists raises where a file system does not answer
+        time.sleep(0.02)
+    return seen

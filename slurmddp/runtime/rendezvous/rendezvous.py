@@ -87,8 +87,8 @@ def _judge(rank: Rank, store: SealedStore, sequence: int, limit_s: float, prefli
     if error:
         raise error
     if preflight and all_heard:
-        leaders = {claim.rank: number for number, claim in enumerate(claims.arrived, 1) if claim.local_rank == 0}
-        times = {of: float(store.get(heard_keys[number])) for of, number in leaders.items() if number in heard_keys}
+        heard = ((claim, heard_keys.get(number)) for number, claim in enumerate(claims.arrived, 1))
+        times = [(claim.host, float(store.get(key))) for claim, key in heard if key and claim.is_leader]
         preflight.compare_clocks(published_at, times)
     return claims.arrived
 
