@@ -24,6 +24,7 @@ from slurmddp.monitoring.status import last_submission, query_jobs
 from slurmddp.runs import lookup
 from slurmddp.runs.history import read_outline
 from slurmddp.runs.layout import RunDir
+from slurmddp.runs.log_tail import relative_path
 from slurmddp.runs.lookup import Target
 from slurmddp.slurm import queries
 from slurmddp.slurm.job_info import JobRef, is_job_id
@@ -150,7 +151,7 @@ def _write_tails(sweep: Target, tail: int) -> None:
 
 def _explain_none(wanted: Selection, *, errors: bool) -> str:
     run, job_id = wanted.run, wanted.job_id
-    what = "no line that looks like an error" if errors else f"no output in {_relative_path(run.logs)}"
+    what = "no line that looks like an error" if errors else f"no output in {relative_path(run.logs)}"
     (job, *_) = query_jobs([Target(run, (job_id,))], os.environ)
     if job.outcome.final:
         return f"job {job_id} is {job.state} and has {what}"
@@ -270,17 +271,12 @@ def _format_labelled(line: Line, *, places: bool, attempts: bool) -> bytes:
     source = line.source
     if places:
         number = f":{line.number}" if line.number else ""
-        words = f"{_relative_path(source.path)}{number}: {' on '.join(filter(None, (source.label, source.host)))}"
+        words = f"{relative_path(source.path)}{number}: {' on '.join(filter(None, (source.label, source.host)))}"
     else:
         words = " ".join(filter(None, (line.attempt if attempts else "", source.label, source.host)))
     if sys.stdout.isatty():
         return f"{escape_text(words)} | {clean_line(line.text)}\n".encode()
     return os.fsencode(words) + b" | " + line.text.rstrip(b"\r\n") + b"\n"
-
-
-def _relative_path(path: Path) -> str:
-    """Return a path relative to the working directory, if it is below it."""
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def _format_json(line: Line, *, job_id: str) -> bytes:

@@ -11,14 +11,7 @@ from typing import Any, Final
 
 from slurmddp.diagnose.flight_recorder import Divergence, find_lagging_rank
 from slurmddp.diagnose.line_meanings import drop_teardown, drop_tracebacks, means
-from slurmddp.diagnose.log_reader import (
-    LogLine,
-    cut_around,
-    make_evidence,
-    modification_time,
-    read_lines,
-    relative_path,
-)
+from slurmddp.diagnose.log_reader import LogLine, cut_around, make_evidence, read_lines
 from slurmddp.diagnose.prefixes import TIME, strip_prefixes
 from slurmddp.diagnose.rank_exits import RankExit, parse_rank_exits
 from slurmddp.diagnose.rule_types import Line, Observation, Rule
@@ -35,7 +28,7 @@ from slurmddp.diagnose.tracebacks import (
     names_exception,
     ordinary_lines,
 )
-from slurmddp.runs.log_tail import read_timestamp
+from slurmddp.runs.log_tail import modification_time, read_timestamp, relative_path
 
 SUSPICIOUS_LINES: Final = 3
 """How many lines are shown when the cause is not known."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from slurmddp.diagnose.rule_types import Line
+from slurmddp.runs.log_tail import relative_path
 from slurmddp.text import clean_line
 
 HEAD_BYTES: Final = 2**17
@@ -102,20 +103,6 @@ def _count_lines(path: Path, offset: int) -> int:
 def _known_numbers(*_file: object) -> list[tuple[int, int]]:
     """Return offsets in a file with the numbers of their lines; `_count_lines` adds some, and reads nothing twice."""
     return [(0, 1)]
-
-
-def relative_path(path: Path) -> str:
-    """Return a path relative to the working directory if it lies in it."""
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
-
-
-def modification_time(path: Path) -> float | None:
-    """Return when a file was last written, in seconds since 1970; None if it is missing."""
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return None
 
 
 def cut_around(text: str, start: int) -> str:

@@ -15,11 +15,10 @@ from subprocess import PIPE
 from typing import Any, BinaryIO, Final, cast
 
 from slurmddp.diagnose.evidence import Evidence, read_log_evidence
-from slurmddp.diagnose.log_reader import relative_path
 from slurmddp.diagnose.rule_types import UNKNOWN, Diagnosis
 from slurmddp.diagnose.verdict import judge
 from slurmddp.errors import UsageError
-from slurmddp.runs.log_tail import file_size
+from slurmddp.runs.log_tail import file_size, relative_path
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.text import quote_value
 

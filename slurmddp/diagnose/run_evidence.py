@@ -24,13 +24,7 @@ from slurmddp.diagnose.evidence import (
     observe_lines,
     observe_tracebacks,
 )
-from slurmddp.diagnose.log_reader import (
-    LogLine,
-    make_evidence,
-    modification_time,
-    read_lines,
-    relative_path,
-)
+from slurmddp.diagnose.log_reader import LogLine, make_evidence, read_lines
 from slurmddp.diagnose.prefixes import strip_prefixes
 from slurmddp.diagnose.rank_exits import parse_rank_exits
 from slurmddp.diagnose.rule_types import EXIT_STATUS, Line, Observation, Rule
@@ -43,6 +37,7 @@ from slurmddp.runs.facts import Attempt, read_attempt
 from slurmddp.runs.files import open_regular
 from slurmddp.runs.history import Event, History, LogPart
 from slurmddp.runs.layout import RunDir
+from slurmddp.runs.log_tail import modification_time, relative_path
 from slurmddp.slurm.hostlist import expand
 from slurmddp.slurm.job_info import JobRef
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 import re2
 
 from slurmddp.diagnose.line_meanings import means
-from slurmddp.diagnose.log_reader import relative_path
 from slurmddp.diagnose.rule_types import quiet_options
 from slurmddp.diagnose.rules import load_rules
 from slurmddp.monitoring.logs.merge import Line
+from slurmddp.runs.log_tail import relative_path
 
 MOST_DECISIVE: Final = 8
 _GENERAL: Final = (

@@ -12,7 +12,6 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -25,7 +24,7 @@ from slurmddp.runs import lookup
 from slurmddp.runs.facts import read_attempt
 from slurmddp.runs.history import LogPart, read_outline
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.log_tail import READ_BYTES, GrowingFile, file_size, read_timestamp, start_of_tail
+from slurmddp.runs.log_tail import READ_BYTES, GrowingFile, file_size, modification_time, read_timestamp, start_of_tail
 from slurmddp.slurm.job_info import JobRef
 
 Told = Literal["line", "before", "after", "seen", ""]
@@ -86,7 +85,7 @@ class Selection:
     @cached_property
     def since(self) -> float:
         """No line was printed before the job was submitted, in seconds since 1970."""
-        return _modified(self.run.submitted_script(JobRef.parse(self.job_id).array_id)) or 0.0
+        return modification_time(self.run.submitted_script(JobRef.parse(self.job_id).array_id)) or 0.0
 
     def attempts(self) -> list[str]:
         """Return the selected attempts, the oldest first. Raises UsageError for an attempt that does not exist."""
@@ -238,13 +237,7 @@ def _read(wanted: Selection, source: Source, block: int, tail: int | None, end: 
             yield _Row(number, text, is_wanted, place)
 
 
-def _modified(path: Path) -> float:
-    with suppress(FileNotFoundError):
-        return path.stat().st_mtime
-    return 0.0
-
-
 def _timestamp_reader(source: Source, since: float) -> Callable[[bytes], float | None]:
     """Return what reads a file's timestamps: from the job's submission to the file's last change."""
-    changed = _modified(source.path)
+    changed = modification_time(source.path) or 0.0
     return partial(read_timestamp, near=changed, since=since, until=changed)
