@@ -351,7 +351,7 @@ def ask_views(cluster: Cluster, job: Job, among_all: dict, failures: set[str]) -
     job_id, has_ended = job.job_id, job.has_ended()
     (first, *_) = cluster.slurmddp("status", job_id)[1].splitlines()
     (record,) = json.loads(cluster.slurmddp("status", "--json", job_id)[1])
-    (row,) = (item for item in query((job_id,), "jobs", os.environ).jobs if item.job_id == job_id)
+    (row,) = (item for item in query((job_id,), "jobs", os.environ) if item.job_id == job_id)
     cell = format_row(row, 0.0)[HEAD.index("STATE")]
     report = collect_report(job.run, os.environ, now=time.time())
     page = render_page(report).decode()
