@@ -1,6 +1,7 @@
 """The evidence that an attempt or a log has left, and the rules that its lines match. Reads files."""
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -49,9 +50,7 @@ _JOB_END: Final = re.compile(r"error: \*\*\* JOB \d+ ON \S+ CANCELLED AT ")
 _MOST_LAST_WORDS: Final = 500
 _NUMBER: Final = re.compile(r"\d{1,18}")
 PORT_TAKEN: Final = "port-taken"
-OF_THE_SET_UP: Final = frozenset({"shell-setup", "folder-not-shared", "command-missing"})
-"""What a batch script says of its set-up, and goes on: no cause where a program has started and raised, or is done."""
-_DONE: Final = re.compile(r"\W*(?i:done|finished|completed)\W*")
+IMPORT_ERROR: Final = "import-error"
 _TASKS_OF_NODE: Final = re.compile(r"srun: error: [\w.-]+: tasks \d")
 _Files = Mapping[str, Sequence[LogLine]]
 _WRAPPER: Final = re.compile(r"[\w.]*(?:DatasetGenerationError|RayTaskError|InstantiationException)\b")
@@ -109,7 +108,7 @@ def make_observation(
     """Return the observation of a rule; a rank and a host that the line itself names replace the given ones."""
     match, named = rule.search(line.text), groups.get("rank", "")
     own_rank = int(named) if named.isdecimal() else rank
-    return Observation(
+    seen = Observation(
         rule=rule,
         role=rule.role,
         sure=rule.sure,
@@ -119,6 +118,7 @@ def make_observation(
         host=groups.get("host") or (host if own_rank == rank else ""),
         **more,
     )
+    return weaken(seen) if seen.ran_on and seen.is_cause else seen
 
 
 def weaken(seen: Observation) -> Observation:
@@ -155,17 +155,22 @@ def observe_tracebacks(
             line, after = traceback.exceptions[index], traceback.lines_after
             frame = traceback.own_frame if line is traceback.exceptions[-1] else None
             known = {"time": line.time, "lines_after": after, "frame": make_evidence(frame) if frame else None}
-            seen = make_observation(rule, groups, make_evidence(line), rank=rank, host=host or line.host, **known)
-            yield weaken(seen) if after > MOST_AFTER_FATAL else seen
+            known["ran_on"] = after > MOST_AFTER_FATAL
+            yield make_observation(rule, groups, make_evidence(line), rank=rank, host=host or line.host, **known)
 
 
 def observe_lines(
-    lines: Sequence[LogLine], *, near: float | None = None, rank: int | None = None, host: str = ""
+    lines: Sequence[LogLine],
+    printed: Sequence[LogLine] = (),
+    *,
+    near: float | None = None,
+    rank: int | None = None,
+    host: str = "",
 ) -> Iterator[Observation]:
     """Yield the first observation of each key by the rules for any line; the time is that in the line.
 
-    `near` is a time near it. If the program went on for long after a line, the observation is a symptom at most: the
-    line may be a warning, or tell of a failure after which the program tried again.
+    `near` is a time near it; `printed` are all lines, if some were left out. If the program ran on after a line, the
+    observation is a symptom at most: it may be a warning, or tell of a failure after which the program tried again.
     """
     if near is None:
         near = modification_time(lines[0].path) if lines else None
@@ -175,12 +180,35 @@ def observe_lines(
         match = find_rule(line.text)
         if match and (match[0].key, match[0].general) not in known:
             known.add((match[0].key, match[0].general))
-            after = None if means(line.text, "slurm") else ordinary_after[index + 1]
+            is_script = means(line.text, "script")
+            after = None if means(line.text, "slurm") and not is_script else ordinary_after[index + 1]
             time = read_time(line, near or 0.0) if line.time is None else line.time
             own_rank, place = line.rank if rank is None else rank, host or line.host
             more: dict[str, Any] = {"time": time, "lines_after": after}
-            seen = make_observation(*match, make_evidence(line), rank=own_rank, host=place, **more)
-            yield weaken(seen) if seen.is_cause and (after or 0) > OUTLIVED_LINES else seen
+            more["ran_on"] = (after or 0) > OUTLIVED_LINES or _ran_on(lines[index:], printed or lines)
+            yield make_observation(*match, make_evidence(line), rank=own_rank, host=place, **more)
+
+
+def _ran_on(lines: Sequence[LogLine], printed: Sequence[LogLine]) -> bool:
+    """Return whether what printed the first of the lines ran on after it, as the others show.
+
+    A batch script did if a program has begun below, or raised an exception. A program, or a module that is not found,
+    is no sign of it: the set-up that failed would have given it. A program did if it was at work, and nothing below
+    tells of a bad end: where a rank fails, others are at work for a while.
+    """
+    line, *below = lines
+    if not means(line.text, "script"):
+        return any(means(one.text, "at work") for one in below) and not any(means(one.text, "ended") for one in below)
+    begin = bisect_right(printed, line.offset, key=lambda one: one.offset)
+    return any(means(one.text, "begun", "at work") or _is_raised(one.text) for one in printed[begin:])
+
+
+def _is_raised(text: str) -> bool:
+    """Return whether it is an exception of a program that has begun: its imports, at least, did not fail."""
+    if not names_exception(text) or means(text, "script"):
+        return False
+    match = find_rule(text, "exception")
+    return match is not None and match[0].key != IMPORT_ERROR
 
 
 def blame_launcher(seen: Observation, lines: Iterable[LogLine]) -> Observation:
@@ -189,12 +217,14 @@ def blame_launcher(seen: Observation, lines: Iterable[LogLine]) -> Observation:
     return replace(seen, rule=rule, what=rule.what) if any(means(line.text, "launcher") for line in lines) else seen
 
 
-def observe_last_words(lines: Sequence[LogLine], *, has_ended: bool = False) -> Iterator[Observation]:
+def observe_last_words(
+    lines: Sequence[LogLine], *, outlived: Container[str] = (), has_ended: bool = False
+) -> Iterator[Observation]:
     """Yield what the last lines say of a failure, though no traceback is whole: the first of each key.
 
     Of exceptions of which no rule knows more, and of lines that only call themselves an error, the last one counts.
-    They are symptoms: nothing shows that they ended the program. Unless the program `has_ended` badly, they count only
-    if it does not go on, and the warning of a library not at all.
+    They are symptoms: nothing shows that they ended the program; a cause that it has `outlived` is none. Unless it
+    `has_ended` badly, they count only if it does not go on, and the warning of a library not at all.
     """
     lines = drop_ignored(lines)
     found: dict[str, Observation] = {}
@@ -203,8 +233,8 @@ def observe_last_words(lines: Sequence[LogLine], *, has_ended: bool = False) -> 
         behind = islice(_NAMED_EXCEPTION.finditer(line.text), 8)
         named = (f"{found[1]}: {line.text[found.end() :]}" for found in behind)
         for text in (*named, line.text):
-            match = find_rule(text, "exception" if names_exception(text) else "end")
-            if match is None:
+            match = find_rule(text, "exception" if names_exception(text) and not means(text, "script") else "end")
+            if match is None or match[0].key in outlived:
                 continue
             rule, groups = match
             is_vague = rule.general and rule.role == "cause"
@@ -270,19 +300,26 @@ def read_log_evidence(
     files = [_read_last_start(path, named.get(path)) for path in dict.fromkeys(paths)]
     kept = [drop_teardown(file) for file in files]
     exits = parse_rank_exits(*([line for file in part for line in file] for part in (files, kept)))
-    found = _read_evidence(kept, exits, has_failed=has_failed)
+    found = _read_evidence(kept, files, exits, has_failed=has_failed)
     if found.observations or exits:
         return found
-    again = _read_evidence([drop_tracebacks(file) for file in files], exits, has_failed=has_failed)
-    return replace(_read_evidence(files, exits, has_failed=has_failed), observations=again.observations)
+    again = _read_evidence([drop_tracebacks(file) for file in files], files, exits, has_failed=has_failed)
+    return replace(_read_evidence(files, files, exits, has_failed=has_failed), observations=again.observations)
 
 
-def _read_evidence(files: Sequence[Sequence[LogLine]], exits: Sequence[RankExit], *, has_failed: bool) -> Evidence:
+def _read_evidence(
+    files: Sequence[Sequence[LogLine]],
+    printed: Sequence[Sequence[LogLine]],
+    exits: Sequence[RankExit],
+    *,
+    has_failed: bool,
+) -> Evidence:
+    """Return what the files show; `printed` are all lines of each, also those that were left out."""
     lines = [line for file in files for line in file]
     numbers = [line.rank for line in lines if line.rank is not None]
     may_go_on = not (has_failed or exits)
     caught = [_find_caught(file) if may_go_on else frozenset() for file in files]
-    found = [seen for file, outlived in zip(files, caught, strict=True) for seen in _observe_file(file, outlived)]
+    found = [seen for part in zip(files, printed, caught, strict=True) for seen in _observe_file(*part)]
     has_wrong_end = any(_looks_wrong(line) for file in files for line in file[_HEAD_LINES:][-_LAST_LINES:])
     may_be_well = may_go_on and not has_wrong_end
     has_ended = not may_go_on
@@ -292,13 +329,17 @@ def _read_evidence(files: Sequence[Sequence[LogLine]], exits: Sequence[RankExit]
     by_name = {relative_path(file[0].path): file for file in files if file}
     ordinary = Counter({name: len(ordinary_lines(file)) for name, file in by_name.items()})
     counts = partial(_counts, files=by_name, ordinary=ordinary, may_be_well=may_be_well, has_ended=has_ended)
+    keys = {seen.rule.key for seen in found if seen.ran_on and not has_ended}
     found = [seen for seen in found if counts(seen)]
     if any(seen.rule.key == PORT_TAKEN for seen in found) and (own := _find_launchers(lines, exits)):
         found = [blame_launcher(seen, own) if seen.rule.key == PORT_TAKEN else seen for seen in found]
     if not any(seen.is_cause for seen in found):
-        found += [seen for file in files for seen in observe_last_words(file, has_ended=has_ended) if counts(seen)]
-    if may_be_well and any(_DONE.fullmatch(file[-1].text) for file in files if file):
-        found = [seen for seen in found if seen.rule.key not in OF_THE_SET_UP]
+        found += [
+            seen
+            for file in files
+            for seen in observe_last_words(file, outlived=keys, has_ended=has_ended)
+            if counts(seen)
+        ]
     return Evidence(
         observations=tuple(found),
         exits=tuple(exits),
@@ -325,6 +366,8 @@ def _counts(seen: Observation, files: _Files, ordinary: Counter[str], *, may_be_
     is_head = seen.line.number <= _HEAD_LINES and seen.rank is None  # much may be printed in the other files, too
     elsewhere = ordinary.total() - ordinary[seen.line.file] if may_be_well and is_head else 0
     after = seen.lines_after or 0
+    if seen.ran_on and not has_ended:
+        return False
     if may_be_well and seen.lines_after is not None and after + elsewhere > OUTLIVED_LINES:
         return False
     is_warning = after > 0 and not has_ended and means(seen.line.text, "warning")
@@ -422,14 +465,16 @@ def _find_caught(lines: Sequence[LogLine]) -> frozenset[str]:
     return frozenset(text for text in first if first[text] > OUTLIVED_LINES and last[text] > _CLOSING_LINES)
 
 
-def _observe_file(lines: Sequence[LogLine], caught: Container[str]) -> Iterator[Observation]:
+def _observe_file(
+    lines: Sequence[LogLine], printed: Sequence[LogLine], caught: Container[str]
+) -> Iterator[Observation]:
     """Yield what a file shows, in its order; the tracebacks of each program are read from its own lines."""
     streams: dict[str, list[LogLine]] = {}
     for line in lines:
         stream = str(line.rank) if line.rank is not None else re.sub(TIME, "", line.prefix)  # of one program
         streams.setdefault(stream, []).append(line)
     found = [seen for part in streams.values() for seen in observe_tracebacks(part, rank=part[0].rank, caught=caught)]
-    yield from sorted([*found, *observe_lines(lines)], key=lambda seen: seen.line.number)
+    yield from sorted([*found, *observe_lines(lines, printed)], key=lambda seen: seen.line.number)
 
 
 def _continues_after_exit(lines: Sequence[LogLine]) -> bool:

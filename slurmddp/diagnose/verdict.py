@@ -8,7 +8,7 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Final
 
-from slurmddp.diagnose.evidence import OF_THE_SET_UP, Evidence, weaken
+from slurmddp.diagnose.evidence import Evidence, weaken
 from slurmddp.diagnose.flight_recorder import Divergence
 from slurmddp.diagnose.log_reader import make_evidence
 from slurmddp.diagnose.rank_exits import RankExit
@@ -120,8 +120,6 @@ def _judge_causes(evidence: Evidence) -> Diagnosis | None:
     ]
     keys = {seen.rule.key for seen in causes}
     weaker = {key for stronger, dropped in _STRONGER if keys & stronger for key in dropped}
-    if any(seen.rule.place == "exception" and seen.rule.key != "import-error" for seen in causes):
-        weaker |= OF_THE_SET_UP
     causes = [seen for seen in causes if seen.rule.key not in weaker]
     if _OUT_OF_MEMORY in keys:
         causes = [seen for seen in causes if not (seen.rule.general and seen.rule.place == "exception")]
@@ -177,9 +175,7 @@ def _judge_exits(evidence: Evidence) -> Diagnosis | None:
     if (
         rule is None
         or (end.status is not None and (observed or evidence.failed_count or has_symptoms))  # an observation says why
-        or (
-            end.signal == "SIGKILL" and _observations_of(evidence, {"mpi-failed", "illegal-address"})
-        )  # MPI ends the others
+        or (end.signal == "SIGKILL" and any(map(_is_fatal, evidence.observations)))  # the launcher's
         or (end.signal == "SIGTERM" and any(0 < at < make_evidence(end.line).number for at in announced))
         or (end.signal == "SIGABRT" and has_symptoms)  # torch's watchdog aborted the rank after it had waited
     ):
@@ -191,6 +187,11 @@ def _judge_exits(evidence: Evidence) -> Diagnosis | None:
     who = f"rank {rank}" if rank is not None else f"a rank of node {end.number}" if end.is_node else "a process"
     what, lines = f"{who}: {rule.what.format(status=end.status)}", [make_evidence(end.line), *_peer_lines(evidence)]
     return rule.make_diagnosis(what, rank=rank, host=end.host, evidence=_select_lines(lines))
+
+
+def _is_fatal(seen: Observation) -> bool:
+    """Return whether a rule knows it as the cause of an end, and its program printed nothing more."""
+    return seen.rule.role == "cause" and not seen.rule.general and seen.lines_after == 0
 
 
 def _observations_of(evidence: Evidence, keys: Container[str]) -> list[Observation]:

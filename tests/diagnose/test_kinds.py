@@ -288,6 +288,53 @@ def test_a_script_that_went_on_after_its_set_up_and_is_done_is_not_accused():
     assert judge_output(f"{SET_UP}Starting\nscores: 0.75 0.98 0.99\nDONE\n").cause == UNKNOWN
 
 
+UNKNOWN_MODULE = 'Lmod has detected the following error: The following module(s) are unknown: "gcc/99"'
+BROKEN_LINE = "/var/spool/slurmd/job17/slurm_script: line 9: syntax error near unexpected token `)'\n"
+WARNED = "/home/me/train.py:24: FutureWarning: this call is deprecated\n"
+LOGGED = """Could not load the fast kernels: 'NoneType' object has no attribute 'major'
+Traceback (most recent call last):
+  File "/opt/env/lib/python3.12/site-packages/kernels/__init__.py", line 8, in <module>
+    lib = load()
+  File "/opt/env/lib/python3.12/site-packages/kernels/load.py", line 3, in load
+    return version.major
+AttributeError: 'NoneType' object has no attribute 'major'
+Kernels are slow
+"""
+"""A library caught it while it was imported, and printed it."""
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (f"{UNKNOWN_MODULE}\n{BROKEN_LINE}", "script-syntax"),
+        (f"{UNKNOWN_MODULE}\n", "shell-setup"),
+        (f"{UNKNOWN_MODULE}\n{WARNED}", UNKNOWN),
+        (f"{SET_UP}{WARNED}{SET_UP.replace(' activate', ' deactivate')}", UNKNOWN),
+        (f"{UNKNOWN_MODULE}\nslurm_script: line 9: train: command not found\n", "shell-setup"),
+        (BROKEN_LINE.replace("/var/spool/slurmd/job17/slurm_script", "bash: BASH_FUNC_module()"), UNKNOWN),
+        (f"{LOGGED}Device set to use cuda:0\nit says: forty-two\n", UNKNOWN),
+        (f"{LOGGED}{RAISED}", "exception"),
+        (LOGGED.replace("site-packages/kernels/__init__.py", "train.py"), "exception"),
+    ],
+)
+def test_what_the_program_or_its_script_ran_on_after_is_no_cause(text, cause):
+    found = judge_output(text)
+    assert found.cause == cause, found.what
+    assert "major" not in found.what or "train.py" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("[n1:7] *** An error occurred in MPI_Send\n[n1:7] *** reported by process [1,0]\n", "mpi-failed"),
+        ("RuntimeError: CUDA error: an illegal memory access was encountered\n", "illegal-address"),
+        ("RuntimeError: CUDA error: an illegal memory access was encountered\ntry once more\n", "rank-killed"),
+    ],
+)
+def test_a_launcher_kills_the_ranks_of_a_program_that_failed_and_did_not_run_on(tell, text, cause):
+    assert tell(f"{BEGIN}{text}srun: error: n2: task 1: Killed\n").cause == cause
+
+
 def test_what_a_healthy_program_logs_at_every_epoch_is_no_cause():
     epoch = f"{STEPS}validation error 0.12\nWARNING: a worker was killed, restarted it\n"
     assert judge_output(BEGIN + epoch * 6).cause == UNKNOWN
