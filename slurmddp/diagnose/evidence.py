@@ -30,6 +30,7 @@ from slurmddp.diagnose.tracebacks import (
     count_ordinary_after,
     drop_ignored,
     find_fatal_tracebacks,
+    find_tracebacks,
     is_ordinary,
     join_message,
     line_shape,
@@ -227,8 +228,12 @@ def observe_last_words(
     `has_ended` badly, they count only if it does not go on, and the warning of a library not at all.
     """
     lines = drop_ignored(lines)
+    ends = {lines[one.end - 1].offset: one.exceptions for one in find_tracebacks(lines)}
     found: dict[str, Observation] = {}
     for line, after in _last_words([join_message(lines, index) for index in range(len(lines))]):
+        chain = ends.get(line.offset, ())  # of which another exception may be the cause
+        if (first := find_exception_rule([one.text for one in chain])) and chain[first[0]].offset != line.offset:
+            continue
         # an exception behind other words, `Kind: why` also for `Kind('why')`; then the line
         behind = islice(_NAMED_EXCEPTION.finditer(line.text), 8)
         named = (f"{found[1]}: {line.text[found.end() :]}" for found in behind)

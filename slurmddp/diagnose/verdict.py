@@ -30,6 +30,8 @@ _WAITED: Final = frozenset({"collective-timeout", "rank-missing", "mesh-failed"}
 """What ranks print that waited for another one."""
 _VAGUE: Final = frozenset({"nccl-failed", "gave-up"})
 """Symptoms that count only if there is no other symptom."""
+_ENDED: Final = frozenset({"time-limit", "preempted", "node-lost", "cancelled", UNKNOWN})
+"""No failure of the program that its job could outlive."""
 _OUT_OF_MEMORY: Final = "out-of-memory"
 """The kernel killed a process: the others raise exceptions that say no more than that they lost it."""
 _STRONGER: Final = (
@@ -66,6 +68,9 @@ def judge(job: JobInfo, evidence: Evidence) -> Diagnosis:
         or _judge_silence(evidence)
         or _report_unknown(evidence)
     )
+    others = found.others or _describe_others(evidence, found.rank)
+    if found.cause not in _ENDED and (job.state == "TIMEOUT" or _observations_of(evidence, {"time-limit"})):
+        others = "; ".join(filter(None, (others, "the job then hung, or ran on, until its time limit")))
     return replace(
         found,
         job_id=job.job_id,
@@ -73,7 +78,7 @@ def judge(job: JobInfo, evidence: Evidence) -> Diagnosis:
         state=job.state,
         attempt=evidence.attempt,
         host=found.host or evidence.host_of(found.rank),
-        others=found.others or _describe_others(evidence, found.rank),
+        others=others,
     )
 
 
@@ -171,12 +176,13 @@ def _judge_exits(evidence: Evidence) -> Diagnosis | None:
     has_symptoms = bool(_symptoms(evidence))
     observed = any(seen.rank == end.number and not end.is_node for seen in evidence.observations)
     rule = end_causes().get(end.signal or "status")
-    announced = (seen.line.number for seen in _observations_of(evidence, {"step-ended"}))
+    told = {"cancelled"} if end.signal == "SIGKILL" else {"cancelled", "step-ended"}
+    announced = (seen.line.number for seen in _observations_of(evidence, told))
     if (
         rule is None
         or (end.status is not None and (observed or evidence.failed_count or has_symptoms))  # an observation says why
         or (end.signal == "SIGKILL" and any(map(_is_fatal, evidence.observations)))  # the launcher's
-        or (end.signal == "SIGTERM" and any(0 < at < make_evidence(end.line).number for at in announced))
+        or (end.signal in ("SIGTERM", "SIGKILL") and any(0 < at < make_evidence(end.line).number for at in announced))
         or (end.signal == "SIGABRT" and has_symptoms)  # torch's watchdog aborted the rank after it had waited
     ):
         return None

@@ -284,6 +284,63 @@ def test_a_healthy_log_is_not_accused(behind):
     assert found.cause == UNKNOWN, found.what
 
 
+DURING = "\nDuring handling of the above exception, another exception occurred:\n\n"
+OPENED = """Traceback (most recent call last):
+  File "/home/me/read.py", line 4, in read
+    part = open_part(name)
+  File "/home/me/parts.py", line 2, in open_part
+    raise PartError(name)
+parts.PartError: part 7 has no header
+"""
+IN_HANDLER = """Traceback (most recent call last):
+  File "/home/me/read.py", line 20, in <module>
+    read("a")
+  File "/home/me/read.py", line 6, in read
+    {}
+TypeError: can only concatenate str (not "int") to str
+"""
+LEFT = "torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients. 1/2 clients joined.\n"
+ENDED_WORKER = "RuntimeError: DataLoader worker (pid 7) exited unexpectedly with exit code 3. Details are lost.\n"
+UNSTARTED = "slurmstepd: error: pyxis: couldn't start container\n"
+STOPPED_STEP = f"srun: forcing job termination\nslurmstepd: error: *** STEP 17.0 ON n1 {END} ***\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "words"),
+    [
+        (OPENED + DURING + IN_HANDLER.format("print('cannot open ' + 7)"), "exception", "has no header"),
+        (OPENED + DURING + IN_HANDLER.format("raise TypeError(text)"), "exception", "TypeError"),
+        (OPENED + DURING + IN_HANDLER.replace("in read\n    {}", "in other\n    x()"), "exception", "TypeError"),
+        (f"{TRACE}{LEFT}{DURING}{TRACE}KeyboardInterrupt\n", "rank-missing", "only 1 of 2"),
+        (f"{TRACE}{ENDED_WORKER}{DURING}{TRACE}RuntimeError: DataLoader worker (pid(s) 7) exited unexpectedly\n",
+         "loader-failed", "status 3"),
+        (f"{TRACE}RuntimeError: DataLoader worker (pid(s) 7) exited unexpectedly\n", "loader-killed", "or ended by"),
+        (f"{STEPS}{STOPPED_STEP}srun: error: n1: task 0: Killed\n", "cancelled", "told to stop"),
+        (f"{STEPS}srun: error: n1: task 1: Segmentation fault\n{STOPPED_STEP}", "segfault", ""),
+        (f"{TRACE}torch.multiprocessing.spawn.ProcessExitedException: process 2 terminated with signal SIGTERM\n",
+         "rank-terminated", "rank 2"),
+        ("[n1][btl_tcp_frag.c:9:recv] recv: readv error (0x7f, 16)\n\tBad address(1)\n", "mpi-failed", "buffer"),
+        (f"{UNSTARTED}slurmstepd: error: Failed to invoke spank plugin stack\n", "container-failed", "start"),
+        ("run.sh: line 3: syntax error: unexpected end of file\n", "script-syntax", "line 3"),
+    ],
+)  # fmt: skip
+def test_what_hides_the_cause(tell, text, cause, words):
+    found = tell(text)
+    assert (found.cause, words in found.what) == (cause, True), found.what
+
+
+def test_a_failure_before_the_time_limit_is_told_with_it(tell):
+    found = tell(f"{RAISED}slurmstepd: error: *** JOB 17 ON n1 {END} DUE TO TIME LIMIT ***\n")
+    assert found.cause == "exception"
+    assert "until its time limit" in found.others
+
+
+@pytest.mark.parametrize("begin", [STEPS, ""])
+def test_noise_of_slurmstepd_about_its_cgroups_is_no_end(begin):
+    noise = "slurmstepd: error: Cannot write to cgroup.procs for (null)\n"
+    assert judge_output(begin + noise).cause == UNKNOWN
+
+
 def test_a_script_that_went_on_after_its_set_up_and_is_done_is_not_accused():
     assert judge_output(f"{SET_UP}Starting\nscores: 0.75 0.98 0.99\nDONE\n").cause == UNKNOWN
 
