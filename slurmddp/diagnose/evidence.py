@@ -47,7 +47,7 @@ _LAST_LINES: Final = 30
 """If none of so many lines at the end of a file looks wrong, the file does not say that the job failed."""
 _HEAD_LINES: Final = 10
 _LAUNCHER_ENDS: Final = ("ChildFailedError", "Root Cause")
-_JOB_END: Final = re.compile(r"error: \*\*\* JOB \d+ ON \S+ CANCELLED AT ")
+_JOB_END: Final = re.compile(r"error: \*\*\* JOB \d+ (?:ON \S+ )?CANCELLED ")
 _MOST_LAST_WORDS: Final = 500
 _NUMBER: Final = re.compile(r"\d{1,18}")
 PORT_TAKEN: Final = "port-taken"
@@ -263,7 +263,8 @@ def _last_words(lines: Sequence[LogLine]) -> Iterator[tuple[LogLine, int]]:
     A few ordinary lines may follow a failure, and more if they differ, as those of a page people wrote around it do.
     """
     lines = lines[-_MOST_LAST_WORDS:]
-    if any(means(line.text, "good end") for line in lines[-_HEAD_LINES:]):
+    told = [line for line in lines if line.text.strip() and not means(line.text, "warning")]
+    if any(means(line.text, "good end") for line in told[-_HEAD_LINES:]):
         return
     ordinary = [is_ordinary(line) and not _looks_wrong(line) for line in lines]
     after = [*accumulate(reversed(ordinary), initial=0)][:0:-1]
@@ -409,6 +410,7 @@ def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
         is_varied = head[0] != head[1]
         if _JOB_END.search(line.text):
             starts += [] if index in continued else [index + 1]
+            sure |= {index + 1} if means(lines[-1].text, "good end") else set()
         elif ended and (head in heads or head[:2] in heads) and (is_varied or index not in continued):
             starts.append(index)
             sure |= {index} if ended_well and is_varied else set()
