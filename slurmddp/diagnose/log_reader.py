@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -75,7 +76,7 @@ def _split_lines(path: Path, data: bytes, offset: int) -> Iterator[LogLine]:
         if line.strip(b"\0 \t\r"):  # of what a progress bar has overwritten, the last counts, and what is no bar
             *before, last = line.replace(b"\0", b"").rstrip(b"\r").split(b"\r")
             shown = *(part for part in before if part.strip() and not _BAR.search(part)), last
-            for part in (one for part in shown for one in _KILL.split(part) if one):
+            for part in filter(None, chain.from_iterable(map(_KILL.split, shown))):
                 yield LogLine(path, offset, clean_line(part[: 4 * LINE_CHARS])[:LINE_CHARS].rstrip())
         offset += len(line) + 1
 

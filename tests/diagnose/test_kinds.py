@@ -44,6 +44,10 @@ LATE = {
         f"[rank{at % 8}]: {line}\n" for at in range(number // 5) for line in (*TRACE.splitlines(), "KeyboardInterrupt")
     ),
     "Slurm's": lambda number: "".join(f"srun: error: n{at % 9}: task {at}: Terminated\n" for at in range(number)),
+    "a launcher's": lambda number: "".join(
+        f"Killing subprocess {at}\n" + "Main process received SIGTERM, exiting\n" * (at % 3 == 0)
+        for at in range(number)
+    ),
     "NCCL's": lambda number: "".join(
         f"n1:47{at}:47{at} [1] NCCL INFO comm 0x55d{at} rank 1 nranks 4 cudaDev 1 busId 2000 - Abort COMPLETE\n"
         for at in range(number)
@@ -56,6 +60,31 @@ LATE = {
 @pytest.mark.parametrize("words", LAST_WORDS)
 def test_the_last_words_of_slurm_are_final_behind_noise(tell, words, number, late):
     assert tell(BEGIN + STEPS + words + LATE[late](number)).cause == LAST_WORDS[words]
+
+
+LIMIT = f"slurmstepd: error: *** JOB 17 ON n1 {END} DUE TO TIME LIMIT ***\n"
+
+
+@pytest.mark.parametrize("before", ["chunk 1:   8%|8 | 510/6000 [1:28:35<41:26:24, 27.17s/file]", " 0: "])
+def test_the_time_limit_is_seen_behind_what_has_no_end_of_line(tell, before):
+    script = "/var/spool/slurmd/job17/slurm_script: line 23: module: command not found\n"
+    bars = "".join(f"chunk 1:   {at}%|8 | {at}/6000 [1:28:35<41:26:24, 27.17s/file]\n" for at in range(9))
+    killed = "".join(f"srun: error: n{at}: tasks {at}-{at + 3}: Terminated\n" for at in range(9))
+    assert tell(script + bars + before + LIMIT + killed).cause == "time-limit"
+
+
+def test_a_job_that_slurm_ended_is_over_where_the_next_one_ends_well(tell):
+    again = "Setting up the data\nRecovered the state of step 40\nstep 90: loss 2.1\nTraining completed\n"
+    assert tell(BEGIN + STEPS + LIMIT.replace(f" ON n1 {END}", " CANCELLED") + again).cause == UNKNOWN
+
+
+def test_a_list_of_common_causes_is_no_cause(tell):
+    said = (
+        "(raylet) A worker died or was killed while executing a task by an unexpected system error. Worker exit type: "
+        "SYSTEM_ERROR Worker exit detail: End of file. Some common causes include: (1) the process was killed by the "
+        "OOM killer due to high memory usage, (2) ray stop --force was called.\n"
+    )
+    assert tell(BEGIN + STEPS + said).cause != "out-of-memory"
 
 
 @pytest.mark.parametrize("words", LAST_WORDS)
