@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from slurmddp.diagnose.flight_recorder import Divergence, find_lagging_rank
-from slurmddp.diagnose.line_meanings import drop_teardown, drop_tracebacks, is_prose, means
+from slurmddp.diagnose.line_meanings import drop_teardown, drop_tracebacks, means
 from slurmddp.diagnose.log_reader import (
     LogLine,
     cut_around,
@@ -261,7 +261,7 @@ def _last_words(lines: Sequence[LogLine]) -> Iterator[tuple[LogLine, int]]:
     end = [line_shape(line.text) for line, is_one in zip(lines, ordinary, strict=True) if is_one][-OUTLIVED_LINES:]
     most = OUTLIVED_LINES if len(set(end)) > len(end) / 2 else MOST_AFTER_FATAL
     for line, number, own in zip(lines, after, ordinary, strict=True):
-        if number - own <= most and not (means(line.text, "harmless") or is_prose(line.text)):
+        if number - own <= most and not means(line.text, "harmless"):
             yield line, number - own
 
 

@@ -84,7 +84,10 @@ def test_a_list_of_common_causes_is_no_cause(tell):
         "SYSTEM_ERROR Worker exit detail: End of file. Some common causes include: (1) the process was killed by the "
         "OOM killer due to high memory usage, (2) ray stop --force was called.\n"
     )
-    assert tell(BEGIN + STEPS + said).cause != "out-of-memory"
+    raised = (
+        "ray.exceptions.ActorUnavailableError: The actor d5a128 is unavailable: The actor is temporarily unavailable\n"
+    )
+    assert tell(BEGIN + STEPS + raised + said).cause == "ray-actor-died"
 
 
 @pytest.mark.parametrize("words", LAST_WORDS)
