@@ -279,9 +279,6 @@ class _Case:
             found = replace(found, others=f"the {mask_secrets(set_up.reason)}")
         if has_rule and (found.cause in _SLURM_KNOWS_BETTER or found.sure != "certain"):
             found = self._prefer_state(found)
-        elif self.job.state == "TIMEOUT":
-            hung = "the job then hung until its time limit"
-            found = replace(found, others="; ".join(filter(None, (found.others, hung))))
         if found.cause == UNKNOWN:
             found = self._explain_unknown(found)
         return replace(found, before=self._diagnose_earlier(found.attempt))

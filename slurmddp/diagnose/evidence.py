@@ -1,6 +1,7 @@
 """The evidence that an attempt or a log has left, and the rules that its lines match. Reads files."""
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from slurmddp.diagnose.tracebacks import (
     count_ordinary_after,
     drop_ignored,
     find_fatal_tracebacks,
+    find_tracebacks,
     is_ordinary,
     join_message,
     line_shape,
@@ -37,30 +39,15 @@ _CLOSING_LINES: Final = 3
 _LAST_LINES: Final = 30
 """If none of so many lines at the end of a file looks wrong, the file does not say that the job failed."""
 _HEAD_LINES: Final = 10
-_LAUNCHER_ENDS: Final = ("ChildFailedError", "Root Cause")
-_JOB_END: Final = re.compile(r"error: \*\*\* JOB \d+ ON \S+ CANCELLED AT ")
 _MOST_LAST_WORDS: Final = 500
 _NUMBER: Final = re.compile(r"\d{1,18}")
 PORT_TAKEN: Final = "port-taken"
-OF_THE_SET_UP: Final = frozenset({"shell-setup", "folder-not-shared", "command-missing"})
-"""What a batch script says of its set-up, and goes on: no cause where a program has started and raised, or is done."""
-_DONE: Final = re.compile(r"\W*(?i:done|finished|completed)\W*")
+IMPORT_ERROR: Final = "import-error"
 _TASKS_OF_NODE: Final = re.compile(r"srun: error: [\w.-]+: tasks \d")
-_Files = Mapping[str, Sequence[LogLine]]
-_WRAPPER: Final = re.compile(r"[\w.]*(?:DatasetGenerationError|RayTaskError|InstantiationException)\b")
-"""Exceptions that libraries raise instead of the one that says why."""
+_Lines = Sequence[LogLine]
 _NAMED_EXCEPTION: Final = re.compile(
     r"(?<![\w.])((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Failed))(?::(?: |$)|\((?=['\"]))"
 )
-_ENDS: Final = (
-    *_LAUNCHER_ENDS,
-    "slurmstepd: error: ***",
-    "oom_kill event",
-    "oom-kill event",
-    "Traceback (most",
-    "DUE TO ",
-)
-"""What a start prints that ends: only after it another start can follow in the same file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +89,7 @@ def make_observation(
     """Return the observation of a rule; a rank and a host that the line itself names replace the given ones."""
     match, named = rule.search(line.text), groups.get("rank", "")
     own_rank = int(named) if named.isdecimal() else rank
-    return Observation(
+    seen = Observation(
         rule=rule,
         role=rule.role,
         sure=rule.sure,
@@ -112,6 +99,7 @@ def make_observation(
         host=groups.get("host") or (host if own_rank == rank else ""),
         **more,
     )
+    return weaken(seen) if seen.ran_on and seen.is_cause else seen
 
 
 def weaken(seen: Observation) -> Observation:
@@ -132,48 +120,77 @@ def find_exception_rule(texts: Sequence[str]) -> tuple[int, Rule, Mapping[str, s
     """
     found = [(index, *match) for index, text in enumerate(texts) if (match := find_rule(text, "exception"))]
     specific = [item for item in found if not item[1].general]
-    roots = [item for item in found if not _WRAPPER.match(texts[item[0]])]
+    roots = [item for item in found if not means(texts[item[0]], "wrapper")]
     return next(iter(specific or roots[-1:] or found[-1:]), None)
 
 
-def observe_tracebacks(
-    lines: Sequence[LogLine], *, rank: int | None, host: str = "", caught: Container[str] = ()
-) -> Iterator[Observation]:
-    """Yield an observation for each fatal traceback, without those of the exceptions that were `caught`."""
-    for traceback in find_fatal_tracebacks(drop_ignored(lines)):
-        if traceback.exceptions[-1].text in caught:
-            continue
+def observe_tracebacks(lines: _Lines, *, rank: int | None, host: str = "", worked: int = -1) -> Iterator[Observation]:
+    """Yield an observation for each traceback that seems to be fatal; `worked` is where the job was at work last."""
+    found = find_fatal_tracebacks(drop_ignored(lines))
+    for traceback in found:
         if match := find_exception_rule([line.text for line in traceback.exceptions]):
             index, rule, groups = match
             line, after = traceback.exceptions[index], traceback.lines_after
             frame = traceback.own_frame if line is traceback.exceptions[-1] else None
             known = {"time": line.time, "lines_after": after, "frame": make_evidence(frame) if frame else None}
-            seen = make_observation(rule, groups, make_evidence(line), rank=rank, host=host or line.host, **known)
-            yield weaken(seen) if after > MOST_AFTER_FATAL else seen
+            raised_on = after > 0 and found[-1].lines_after == 0  # another one ended the program
+            known["ran_on"] = after > MOST_AFTER_FATAL or raised_on or line.offset < worked
+            yield make_observation(rule, groups, make_evidence(line), rank=rank, host=host or line.host, **known)
 
 
 def observe_lines(
-    lines: Sequence[LogLine], *, near: float | None = None, rank: int | None = None, host: str = ""
+    lines: _Lines, printed: _Lines = (), *, near: float | None = None, rank: int | None = None, host: str = ""
 ) -> Iterator[Observation]:
     """Yield the first observation of each key by the rules for any line; the time is that in the line.
 
-    `near` is a time near it. If the program went on for long after a line, the observation is a symptom at most: the
-    line may be a warning, or tell of a failure after which the program tried again.
+    `near` is a time near it; `printed` are all lines, if some were left out. If the program ran on after a line, the
+    observation is a symptom at most: it may be a warning, or tell of a failure after which the program tried again.
     """
     if near is None:
         near = modification_time(lines[0].path) if lines else None
     known: set[tuple[str, bool]] = set()
-    ordinary_after = count_ordinary_after(lines)
+    ordinary_after, worked = count_ordinary_after(lines), _find_work(lines)
     for index, line in enumerate(lines):
         match = find_rule(line.text)
         if match and (match[0].key, match[0].general) not in known:
             known.add((match[0].key, match[0].general))
-            after = None if means(line.text, "slurm") else ordinary_after[index + 1]
+            is_script = means(line.text, "script")
+            after = None if means(line.text, "slurm") and not is_script else ordinary_after[index + 1]
             time = read_time(line, near or 0.0) if line.time is None else line.time
             own_rank, place = line.rank if rank is None else rank, host or line.host
-            more: dict[str, Any] = {"time": time, "lines_after": after}
-            seen = make_observation(*match, make_evidence(line), rank=own_rank, host=place, **more)
-            yield weaken(seen) if seen.is_cause and (after or 0) > OUTLIVED_LINES else seen
+            ran_on = (
+                (after or 0) > OUTLIVED_LINES
+                or line.offset < worked
+                or (is_script and _has_begun(line, printed or lines))
+            )
+            more: dict[str, Any] = {"time": time, "lines_after": after, "ran_on": ran_on}
+            yield make_observation(*match, make_evidence(line), rank=own_rank, host=place, **more)
+
+
+def _find_work(lines: _Lines, *, least: int = 1) -> int:
+    """Return where the `least`-last line is at which a program was at work; -1 if a bad end is told behind the last.
+
+    Where a rank fails, others are at work for a while.
+    """
+    works = [*islice((at for at in reversed(range(len(lines))) if means(lines[at].text, "at work")), least)]
+    if len(works) < least or any(means(line.text, "ended") for line in lines[works[0] + 1 :]):
+        return -1
+    return lines[works[-1]].offset
+
+
+def _has_begun(line: LogLine, printed: Sequence[LogLine]) -> bool:
+    """Return whether a batch script ran on after its line: a program has begun below, or raised an exception.
+
+    A program, or a module that is not found, is no sign of it: the set-up that failed would have given it.
+    """
+    begin = bisect_right(printed, line.offset, key=lambda one: one.offset)
+    return any(means(one.text, "begun", "at work") or _is_raised(one.text) for one in printed[begin:])
+
+
+def _is_raised(text: str) -> bool:
+    """Return whether it is an exception of a program that has begun: its imports, at least, did not fail."""
+    match = find_rule(text, "exception") if names_exception(text) and not means(text, "script") else None
+    return match is not None and match[0].key != IMPORT_ERROR
 
 
 def blame_launcher(seen: Observation, lines: Iterable[LogLine]) -> Observation:
@@ -182,31 +199,39 @@ def blame_launcher(seen: Observation, lines: Iterable[LogLine]) -> Observation:
     return replace(seen, rule=rule, what=rule.what) if any(means(line.text, "launcher") for line in lines) else seen
 
 
-def observe_last_words(lines: Sequence[LogLine], *, has_ended: bool = False) -> Iterator[Observation]:
+def observe_last_words(
+    lines: Sequence[LogLine], *, outlived: Container[str] = (), has_ended: bool = False
+) -> Iterator[Observation]:
     """Yield what the last lines say of a failure, though no traceback is whole: the first of each key.
 
     Of exceptions of which no rule knows more, and of lines that only call themselves an error, the last one counts.
-    They are symptoms: nothing shows that they ended the program. Unless the program `has_ended` badly, they count only
-    if it does not go on, and the warning of a library not at all.
+    They are symptoms: nothing shows that they ended the program; a cause that it has `outlived` is none. Unless it
+    `has_ended` badly, they count only if it does not go on, and the warning of a library not at all.
     """
     lines = drop_ignored(lines)
+    worked = _find_work(lines)
+    ends = {lines[one.end - 1].offset: one.exceptions for one in find_tracebacks(lines)}
     found: dict[str, Observation] = {}
     for line, after in _last_words([join_message(lines, index) for index in range(len(lines))]):
+        chain = ends.get(line.offset, ())  # of which another exception may be the cause
+        if (first := find_exception_rule([one.text for one in chain])) and chain[first[0]].offset != line.offset:
+            continue
         # an exception behind other words, `Kind: why` also for `Kind('why')`; then the line
         behind = islice(_NAMED_EXCEPTION.finditer(line.text), 8)
         named = (f"{found[1]}: {line.text[found.end() :]}" for found in behind)
         for text in (*named, line.text):
-            match = find_rule(text, "exception" if names_exception(text) else "end")
-            if match is None:
+            match = find_rule(text, "exception" if names_exception(text) and not means(text, "script") else "end")
+            if match is None or match[0].key in outlived:
                 continue
             rule, groups = match
             is_vague = rule.general and rule.role == "cause"
             is_weak = not has_ended and (rule.place == "end" or is_vague)
-            goes_on = bool(after) and (text != line.text or rule.place == "end" or _shows_steps(lines, after))
+            goes_on = bool(after) and (text != line.text or rule.place == "end" or line.offset < worked)
             if is_weak and (goes_on or means(text, "warning")):
                 continue
             evidence = replace(make_evidence(line), text=text.strip())
             seen = make_observation(rule, groups, evidence, time=line.time, rank=line.rank, host=line.host)
+            seen = replace(seen, ran_on=line.offset < worked)
             if is_vague or rule.place == "end" or rule.key not in found:
                 found[rule.key] = replace(
                     seen, role="symptom" if is_vague else seen.role, sure="likely", lines_after=after
@@ -221,9 +246,10 @@ def _last_words(lines: Sequence[LogLine]) -> Iterator[tuple[LogLine, int]]:
     A few ordinary lines may follow a failure, and more if they differ, as those of a page people wrote around it do.
     """
     lines = lines[-_MOST_LAST_WORDS:]
-    if any(means(line.text, "good end") for line in lines[-_HEAD_LINES:]):
+    told = [line for line in lines if line.text.strip() and not means(line.text, "warning")]
+    if any(means(line.text, "good end") for line in told[-_HEAD_LINES:]):
         return
-    ordinary = [is_ordinary(line) and not _looks_wrong(line) for line in lines]
+    ordinary = [is_ordinary(line) and not means(line.text, "wrong") for line in lines]
     after = [*accumulate(reversed(ordinary), initial=0)][:0:-1]
     end = [line_shape(line.text) for line, is_one in zip(lines, ordinary, strict=True) if is_one][-OUTLIVED_LINES:]
     most = OUTLIVED_LINES if len(set(end)) > len(end) / 2 else MOST_AFTER_FATAL
@@ -232,23 +258,13 @@ def _last_words(lines: Sequence[LogLine]) -> Iterator[tuple[LogLine, int]]:
             yield line, number - own
 
 
-def _shows_steps(lines: Sequence[LogLine], number: int) -> bool:
-    """Return whether most of the last ordinary lines, `number` of them, have the shape of another."""
-    shapes = [line_shape(line.text) for line in ordinary_lines(lines)[-number:] if "NCCL" not in line.text]
-    return len(set(shapes)) <= len(shapes) / 2 and bool(shapes)
-
-
 def find_suspicious_lines(lines: Sequence[LogLine]) -> tuple[Line, ...]:
     """Return the first lines that look wrong; the last lines if none does."""
     printed = [line for line in lines if line.text.strip()]
-    wrong = [line for line in printed if _looks_wrong(line)] or [
+    wrong = [line for line in printed if means(line.text, "wrong")] or [
         line for line in printed if means(line.text, "doubtful")
     ]
     return tuple(map(make_evidence, wrong[:SUSPICIOUS_LINES] or printed[-SUSPICIOUS_LINES:]))
-
-
-def _looks_wrong(line: LogLine) -> bool:
-    return means(line.text, "wrong")
 
 
 def read_log_evidence(
@@ -263,42 +279,43 @@ def read_log_evidence(
     files = [_read_last_start(path, named.get(path)) for path in dict.fromkeys(paths)]
     kept = [drop_teardown(file) for file in files]
     exits = parse_rank_exits(*([line for file in part for line in file] for part in (files, kept)))
-    found = _read_evidence(kept, exits, has_failed=has_failed)
+    found = _read_evidence(kept, files, exits, has_failed=has_failed)
     if found.observations or exits:
         return found
-    again = _read_evidence([drop_tracebacks(file) for file in files], exits, has_failed=has_failed)
-    return replace(_read_evidence(files, exits, has_failed=has_failed), observations=again.observations)
+    again = _read_evidence([drop_tracebacks(file) for file in files], files, exits, has_failed=has_failed)
+    return replace(_read_evidence(files, files, exits, has_failed=has_failed), observations=again.observations)
 
 
-def _read_evidence(files: Sequence[Sequence[LogLine]], exits: Sequence[RankExit], *, has_failed: bool) -> Evidence:
+def _read_evidence(
+    files: Sequence[_Lines], printed: Sequence[_Lines], exits: Sequence[RankExit], *, has_failed: bool
+) -> Evidence:
+    """Return what the files show; `printed` are all lines of each, also those that were left out."""
     lines = [line for file in files for line in file]
     numbers = [line.rank for line in lines if line.rank is not None]
     may_go_on = not (has_failed or exits)
-    caught = [_find_caught(file) if may_go_on else frozenset() for file in files]
-    found = [seen for file, outlived in zip(files, caught, strict=True) for seen in _observe_file(file, outlived)]
-    has_wrong_end = any(_looks_wrong(line) for file in files for line in file[_HEAD_LINES:][-_LAST_LINES:])
+    found = [seen for part in zip(files, printed, strict=True) for seen in _observe_file(*part)]
+    has_wrong_end = any(means(line.text, "wrong") for file in files for line in file[_HEAD_LINES:][-_LAST_LINES:])
     may_be_well = may_go_on and not has_wrong_end
-    has_ended = not may_go_on
-    for file, outlived in zip(files, caught, strict=True):
-        behind = max((index + 1 for index, line in enumerate(file) if line.text in outlived), default=0)
-        has_ended = has_ended or any(means(line.text, "ended") for line in file[behind:])
-    by_name = {relative_path(file[0].path): file for file in files if file}
-    ordinary = Counter({name: len(ordinary_lines(file)) for name, file in by_name.items()})
-    counts = partial(_counts, files=by_name, ordinary=ordinary, may_be_well=may_be_well, has_ended=has_ended)
+    is_at_work = [_find_work(file) >= 0 for file in files]
+    has_ended = not may_go_on or any(
+        means(line.text, "ended") for file, works in zip(files, is_at_work, strict=True) for line in file if not works
+    )
+    ordinary = Counter({relative_path(file[0].path): len(ordinary_lines(file)) for file in files if file})
+    counts = partial(_counts, ordinary=ordinary, may_be_well=may_be_well, has_ended=has_ended)
+    keys = {seen.rule.key for seen in found if seen.ran_on and not has_ended}
     found = [seen for seen in found if counts(seen)]
     if any(seen.rule.key == PORT_TAKEN for seen in found) and (own := _find_launchers(lines, exits)):
         found = [blame_launcher(seen, own) if seen.rule.key == PORT_TAKEN else seen for seen in found]
     if not any(seen.is_cause for seen in found):
-        found += [seen for file in files for seen in observe_last_words(file, has_ended=has_ended) if counts(seen)]
-    if may_be_well and any(_DONE.fullmatch(file[-1].text) for file in files if file):
-        found = [seen for seen in found if seen.rule.key not in OF_THE_SET_UP]
+        last = (seen for file in files for seen in observe_last_words(file, outlived=keys, has_ended=has_ended))
+        found += filter(counts, last)
     return Evidence(
         observations=tuple(found),
         exits=tuple(exits),
         divergence=find_lagging_rank(line.text for line in lines),
         world_size=max(numbers, default=-1) + 1,
         suspicious_lines=find_suspicious_lines(lines),
-        has_wrong_lines=bool(found) or any(_looks_wrong(line) or means(line.text, "doubtful") for line in lines),
+        has_wrong_lines=bool(found) or any(means(line.text, "wrong") or means(line.text, "doubtful") for line in lines),
         has_wrong_end=has_wrong_end or len(lines) <= _HEAD_LINES + _LAST_LINES,
         continued_after_exit=_continues_after_exit(lines),
     )
@@ -313,15 +330,12 @@ def _find_launchers(lines: Sequence[LogLine], exits: Sequence[RankExit]) -> Sequ
     return found if len({line.rank for line in found}) > 1 else commands
 
 
-def _counts(seen: Observation, files: _Files, ordinary: Counter[str], *, may_be_well: bool, has_ended: bool) -> bool:
-    """Return whether it is no line after which much was printed, and no warning of a library that went on."""
+def _counts(seen: Observation, ordinary: Counter[str], *, may_be_well: bool, has_ended: bool) -> bool:
+    """Return whether the program did not run on after it, or ended badly, and not much was printed after it."""
     is_head = seen.line.number <= _HEAD_LINES and seen.rank is None  # much may be printed in the other files, too
     elsewhere = ordinary.total() - ordinary[seen.line.file] if may_be_well and is_head else 0
-    after = seen.lines_after or 0
-    if may_be_well and seen.lines_after is not None and after + elsewhere > OUTLIVED_LINES:
-        return False
-    is_warning = after > 0 and not has_ended and means(seen.line.text, "warning")
-    return not (is_warning and _shows_steps(files.get(seen.line.file, ()), after))
+    is_old = may_be_well and seen.lines_after is not None and seen.lines_after + elsewhere > OUTLIVED_LINES
+    return not is_old and (has_ended or not seen.ran_on)
 
 
 def _read_last_start(path: Path, rank: int | None) -> list[LogLine]:
@@ -346,23 +360,24 @@ def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     own = {line.offset for line in ordinary_lines(drop_teardown(lines)) if not names_exception(line.text)}
     continued = _find_continued(lines, shapes, own)
     starts, sure, heads = [0, *_find_outlived_ends(lines, own)], {0}, set()
-    if not any(_has_end(line.text, _ENDS) for line in lines[:2]):
+    if not any(means(line.text, "launcher end", "end") for line in lines[:2]):
         heads.add(tuple(shapes[:2]))
     ended = ended_well = False
     for index, line in enumerate(lines[:-1]):
         head = tuple(shapes[index : index + 3])
         is_varied = head[0] != head[1]
-        if _JOB_END.search(line.text):
+        if means(line.text, "job end"):
             starts += [] if index in continued else [index + 1]
+            sure |= {index + 1} if means(lines[-1].text, "good end") else set()
         elif ended and (head in heads or head[:2] in heads) and (is_varied or index not in continued):
             starts.append(index)
             sure |= {index} if ended_well and is_varied else set()
             ended = ended_well = False
-        elif ended and all(one.offset in own and not _looks_wrong(one) for one in lines[index : index + 3]):
+        elif ended and all(one.offset in own and not means(one.text, "wrong") for one in lines[index : index + 3]):
             heads |= {head} if len(set(head)) == len(head) else set()
             ended = False
         ended_well = ended_well or means(line.text, "good end")
-        ended = ended or ended_well or _has_end(line.text, _ENDS)
+        ended = ended or ended_well or means(line.text, "launcher end", "end")
     after = [*accumulate((line.offset in own for line in reversed(lines)), initial=0)][::-1]
     long = (start for start in sorted(starts, reverse=True) if after[start] > MOST_AFTER_FATAL or start in sure)
     return lines[next(long, 0) :]
@@ -382,10 +397,6 @@ def _find_continued(lines: Sequence[LogLine], shapes: Sequence[str], own: Contai
     return frozenset(found)
 
 
-def _has_end(text: str, words: Sequence[str]) -> bool:
-    return any(word in text for word in words) or " task" in text.partition("srun: error: ")[2]
-
-
 def _find_outlived_ends(lines: Sequence[LogLine], own: Container[int]) -> Iterator[int]:
     """Yield the index after each end that a launcher reported, and after which a program printed much.
 
@@ -393,7 +404,7 @@ def _find_outlived_ends(lines: Sequence[LogLine], own: Container[int]) -> Iterat
     """
     last, printed = None, 0
     for index, line in enumerate(lines):
-        if _has_end(line.text, _LAUNCHER_ENDS):
+        if means(line.text, "launcher end"):
             last, printed = index + 1, 0
         printed += line.offset in own
         if last and printed > OUTLIVED_LINES:
@@ -401,28 +412,15 @@ def _find_outlived_ends(lines: Sequence[LogLine], own: Container[int]) -> Iterat
             last = None
 
 
-def _find_caught(lines: Sequence[LogLine]) -> frozenset[str]:
-    """Return the exceptions that a job outlived, whichever of its processes raised them, and after which it goes on."""
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
-    after = 0
-    for line in reversed(lines):
-        if names_exception(line.text):
-            first[line.text] = after
-            last.setdefault(line.text, after)
-        else:
-            after += is_ordinary(line)
-    return frozenset(text for text in first if first[text] > OUTLIVED_LINES and last[text] > _CLOSING_LINES)
-
-
-def _observe_file(lines: Sequence[LogLine], caught: Container[str]) -> Iterator[Observation]:
+def _observe_file(lines: Sequence[LogLine], printed: Sequence[LogLine]) -> Iterator[Observation]:
     """Yield what a file shows, in its order; the tracebacks of each program are read from its own lines."""
     streams: dict[str, list[LogLine]] = {}
     for line in lines:
         stream = str(line.rank) if line.rank is not None else re.sub(TIME, "", line.prefix)  # of one program
         streams.setdefault(stream, []).append(line)
-    found = [seen for part in streams.values() for seen in observe_tracebacks(part, rank=part[0].rank, caught=caught)]
-    yield from sorted([*found, *observe_lines(lines)], key=lambda seen: seen.line.number)
+    at = _find_work(lines, least=_CLOSING_LINES + 1)
+    found = [seen for part in streams.values() for seen in observe_tracebacks(part, rank=part[0].rank, worked=at)]
+    yield from sorted([*found, *observe_lines(lines, printed)], key=lambda seen: seen.line.number)
 
 
 def _continues_after_exit(lines: Sequence[LogLine]) -> bool:

@@ -3,6 +3,7 @@
 `line_meanings.toml` is the only list of such words, and says what each meaning is. Reads the list.
 """
 
+import re
 import tomllib
 from collections.abc import Sequence
 from itertools import islice, takewhile
@@ -14,7 +15,8 @@ from slurmddp.diagnose.rule_types import compile_set
 
 Meaning = Literal[
     "slurm", "system", "closing", "advice", "fact", "ended", "warning", "harmless", "wrong", "doubtful", "good end",
-    "launcher", "launcher error", "child frame", "child error", "exception",
+    "end", "launcher end", "script", "begun", "at work", "launcher", "launcher error", "child frame", "child error",
+    "exception", "wrapper", "job end",
 ]  # fmt: skip
 _LISTS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))["lines"]
 _LINES: Final = [(name, one) for table in _LISTS for name in table if name != "by" for one in table[name]]
@@ -26,6 +28,7 @@ LINKS: Final = (
 )
 _MOST_LINES: Final = 60
 """Lines of a traceback of a launcher, or of a child whose parent has died."""
+_IMPORTED: Final = re.compile(r'\s*File "[^"]*/(?:site|dist)-packages/[^"]*", line \d+, in <module>')
 
 
 def find_meanings(text: str) -> set[str]:
@@ -44,12 +47,14 @@ def is_prose(text: str) -> bool:
 
 
 def drop_tracebacks(lines: Sequence[LogLine]) -> list[LogLine]:
-    """Return the lines without tracebacks of launchers, of children whose parent has died, and of warnings."""
+    """Return the lines without tracebacks of launchers, of children whose parent has died, and of what was logged."""
     dropped: set[int] = set()
     mixed = not all("WARN" in line.prefix for line in lines if line.text)  # else it stands before whatever is printed
     for index, line in enumerate(lines):
         if index not in dropped and line.text.endswith(HEADER):
-            dropped |= (mixed and _find_warned(lines, index)) or _find_teardown(lines, index)
+            dropped |= (
+                (mixed and _find_warned(lines, index)) or _find_logged(lines, index) or _find_teardown(lines, index)
+            )
         elif line.text.startswith("Exception ignored in: <_io.") and _text(lines, index + 1).startswith(
             "BrokenPipeError"
         ):
@@ -70,6 +75,17 @@ def _find_warned(lines: Sequence[LogLine], head: int) -> set[int]:
     """Return the lines of a traceback that a logger reports as a warning: its program went on; none of another one."""
     behind = takewhile(lambda index: "WARN" in lines[index].prefix, range(head, len(lines)))
     return set(islice(behind, _MOST_LINES))
+
+
+def _find_logged(lines: Sequence[LogLine], head: int) -> set[int]:
+    """Return the lines of a traceback that a library prints while it is imported; none of another one.
+
+    It begins where it was caught. One that ends a program begins in the program's own file.
+    """
+    if not _IMPORTED.match(_text(lines, head + 1)):
+        return set()
+    end = next((index for index in range(head + 2, len(lines)) if not lines[index].text.startswith(" ")), head)
+    return set() if _text(lines, end + 1).startswith(LINKS) else set(range(head, end + 1))
 
 
 def _find_teardown(lines: Sequence[LogLine], head: int) -> set[int]:

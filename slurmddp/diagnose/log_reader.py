@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -26,6 +27,8 @@ _BLOCK_BYTES: Final = 2**18
 _LINE_ENDS: Final = (b"\n", b"\r")
 """A progress bar ends its lines with the second alone."""
 _BAR: Final = re.compile(rb"\d%|\bit/s|s/it|\d/\d+ \[")
+_KILL: Final = re.compile(rb"^ *\d+: +(?=slurmstepd: )|(?<=[^\s:])(?=slurmstepd: error: \*\*\* )")
+"""Where slurmstepd's line begins behind the number of a rank, or behind a line that has no end, as that of a bar."""
 
 
 class LogLine(NamedTuple):
@@ -73,7 +76,8 @@ def _split_lines(path: Path, data: bytes, offset: int) -> Iterator[LogLine]:
     for line in data.split(b"\n"):
         if line.strip(b"\0 \t\r"):  # of what a progress bar has overwritten, the last counts, and what is no bar
             *before, last = line.replace(b"\0", b"").rstrip(b"\r").split(b"\r")
-            for part in (*(part for part in before if part.strip() and not _BAR.search(part)), last):
+            shown = *(part for part in before if part.strip() and not _BAR.search(part)), last
+            for part in filter(None, chain.from_iterable(map(_KILL.split, shown))):
                 yield LogLine(path, offset, clean_line(part[: 4 * LINE_CHARS])[:LINE_CHARS].rstrip())
         offset += len(line) + 1
 

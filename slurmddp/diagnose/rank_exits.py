@@ -154,11 +154,9 @@ def _parse_end(
         ended_by = _SIGNALS.get(int(status) - _SHELL_OFFSET, "")
         return ended_by, None if ended_by else int(status)
     text = (word or "").removesuffix(" (core dumped)")
-    return (_signal_name(int(number)) if number else signal or _SIGNAL_WORDS.get(text.lower(), text)), None
-
-
-def _signal_name(number: int) -> str:
-    return _SIGNALS.get(number, f"signal {number}")
+    return (
+        _SIGNALS.get(int(number), f"signal {number}") if number else signal or _SIGNAL_WORDS.get(text.lower(), text)
+    ), None
 
 
 def _parse_root_causes(lines: Sequence[LogLine]) -> Iterator[RankExit]:
@@ -176,7 +174,7 @@ def _parse_root_causes(lines: Sequence[LogLine]) -> Iterator[RankExit]:
                 line=next((one for one in below if one.text.strip().startswith("exitcode")), line),
                 number=int(fields["rank"]) if fields.get("rank", "").isdecimal() else None,
                 host=fields.get("host", ""),
-                signal=_signal_name(-code) if code < 0 else "",
+                signal=_SIGNALS.get(-code, f"signal {-code}") if code < 0 else "",
                 status=code if code >= 0 else None,
                 time=time,
             )

@@ -173,6 +173,8 @@ class Observation:
     host: str = ""
     lines_after: int | None = None
     """How many ordinary lines the same program printed after it; None if a record or Slurm says that it was the end."""
+    ran_on: bool = False
+    """Whether the program that printed it, or the batch script, ran on after it: then it is no cause."""
 
     @property
     def is_cause(self) -> bool:

@@ -68,15 +68,19 @@ def drop_ignored(lines: Sequence[LogLine]) -> Sequence[LogLine]:
 def find_tracebacks(lines: Sequence[LogLine]) -> list[Traceback]:
     """Return the tracebacks of one program, in the order in which they were printed."""
     found: list[Traceback] = []
-    index, linked = 0, False
+    index, head, link = 0, 0, ""
     while index < len(lines):
         text = lines[index].text
         if text.endswith(HEADER):
             end = _find_exception(lines, index + 1)
             if end is not None:
-                before = found.pop().exceptions if linked and found else ()
-                found.append(Traceback((*before, join_message(lines, end)), end + 1, find_own_frame(lines, end)))
-                index, linked = end, False
+                before = found.pop() if link and found else None
+                if before and link.startswith(LINKS[1]) and _is_of_handler(lines, head, end):
+                    found.append(replace(before, end=end + 1))
+                else:
+                    chain = (*(before.exceptions if before else ()), join_message(lines, end))
+                    found.append(Traceback(chain, end + 1, find_own_frame(lines, end)))
+                index, head, link = end, index + 1, ""
         elif _RICH_FRAME_END.match(text) and index + 1 < len(lines) and _USUAL_EXCEPTION.match(lines[index + 1].text):
             found.append(Traceback((join_message(lines, index + 1),), index + 2))
         elif _HEADLESS.match(text):
@@ -84,9 +88,20 @@ def find_tracebacks(lines: Sequence[LogLine]) -> list[Traceback]:
         elif _follows_frame(lines, index) and (_USUAL_EXCEPTION.match(text) or _DOTTED_EXCEPTION.match(text)):
             found.append(Traceback((join_message(lines, index),), index + 1, find_own_frame(lines, index)))
         elif text.startswith(LINKS):
-            linked = True
+            link = text
         index += 1
     return found
+
+
+def _is_of_handler(lines: Sequence[LogLine], head: int, exception: int) -> bool:
+    """Return whether an exception is a mistake in the handler of the one before, whose first frame is at `head`.
+
+    It was raised in the same function, and not by `raise`.
+    """
+    above = [line.text.strip(" ^~") for line in lines[max(0, exception - _MOST_FRAME_LINES) : exception]]
+    frame, *source = next((above[at:] for at in reversed(range(len(above))) if _FRAME.match(above[at])), [""])
+    is_same = line_shape(frame) == line_shape(lines[head].text.strip())
+    return is_same and any(source) and not any(text.startswith("raise") for text in source)
 
 
 def _follows_frame(lines: Sequence[LogLine], index: int) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Final
 
-from slurmddp.diagnose.evidence import OF_THE_SET_UP, Evidence, weaken
+from slurmddp.diagnose.evidence import Evidence, weaken
 from slurmddp.diagnose.flight_recorder import Divergence
 from slurmddp.diagnose.log_reader import make_evidence
 from slurmddp.diagnose.rank_exits import RankExit
@@ -66,6 +66,11 @@ def judge(job: JobInfo, evidence: Evidence) -> Diagnosis:
         or _judge_silence(evidence)
         or _report_unknown(evidence)
     )
+    others = found.others or _describe_others(evidence, found.rank)
+    if found.cause not in (*_STRONGER[0][0], UNKNOWN) and (
+        job.state == "TIMEOUT" or _observations_of(evidence, {"time-limit"})
+    ):
+        others = "; ".join(filter(None, (others, "the job then hung, or ran on, until its time limit")))
     return replace(
         found,
         job_id=job.job_id,
@@ -73,7 +78,7 @@ def judge(job: JobInfo, evidence: Evidence) -> Diagnosis:
         state=job.state,
         attempt=evidence.attempt,
         host=found.host or evidence.host_of(found.rank),
-        others=found.others or _describe_others(evidence, found.rank),
+        others=others,
     )
 
 
@@ -113,15 +118,8 @@ def _judge_stop(evidence: Evidence) -> Diagnosis | None:
 
 def _judge_causes(evidence: Evidence) -> Diagnosis | None:
     causes = [seen for seen in evidence.observations if seen.is_cause]
-    final = {seen.rank for seen in causes if seen.rule.place == "exception" and seen.lines_after == 0}
-    # without exceptions of ranks that printed a fatal one later
-    causes = [
-        seen for seen in causes if seen.rule.place != "exception" or not seen.lines_after or seen.rank not in final
-    ]
     keys = {seen.rule.key for seen in causes}
     weaker = {key for stronger, dropped in _STRONGER if keys & stronger for key in dropped}
-    if any(seen.rule.place == "exception" and seen.rule.key != "import-error" for seen in causes):
-        weaker |= OF_THE_SET_UP
     causes = [seen for seen in causes if seen.rule.key not in weaker]
     if _OUT_OF_MEMORY in keys:
         causes = [seen for seen in causes if not (seen.rule.general and seen.rule.place == "exception")]
@@ -173,14 +171,15 @@ def _judge_exits(evidence: Evidence) -> Diagnosis | None:
     has_symptoms = bool(_symptoms(evidence))
     observed = any(seen.rank == end.number and not end.is_node for seen in evidence.observations)
     rule = end_causes().get(end.signal or "status")
-    announced = (seen.line.number for seen in _observations_of(evidence, {"step-ended"}))
+    known = (seen for seen in evidence.observations if seen.rule.role == "cause" and not seen.rule.general)
+    is_fatal = any(seen.lines_after == 0 for seen in known)
+    told = {"cancelled"} if end.signal == "SIGKILL" else {"cancelled", "step-ended"}
+    announced = (seen.line.number for seen in _observations_of(evidence, told))
     if (
         rule is None
         or (end.status is not None and (observed or evidence.failed_count or has_symptoms))  # an observation says why
-        or (
-            end.signal == "SIGKILL" and _observations_of(evidence, {"mpi-failed", "illegal-address"})
-        )  # MPI ends the others
-        or (end.signal == "SIGTERM" and any(0 < at < make_evidence(end.line).number for at in announced))
+        or (end.signal == "SIGKILL" and is_fatal)  # the launcher ended the others
+        or (end.signal in ("SIGTERM", "SIGKILL") and any(0 < at < make_evidence(end.line).number for at in announced))
         or (end.signal == "SIGABRT" and has_symptoms)  # torch's watchdog aborted the rank after it had waited
     ):
         return None
@@ -235,16 +234,14 @@ def _diagnose_divergence(evidence: Evidence, waited: Observation, divergence: Di
 def _diagnose_missing_rank(evidence: Evidence, waited: Observation) -> Diagnosis:
     """Return which rank the others waited for: one that neither waited itself nor lost a peer."""
     found = _diagnose_observation(evidence, waited)
+    differ = ""
     if waited.rank is not None and waited.rank >= evidence.world_size > 0:
         differ = f"one waits for rank {waited.rank}, and there are {evidence.world_size}"
-        return replace(
-            found, cause="world-size", what=f"ranks disagree on the world size: {differ}", rank=None, host=""
-        )
     if (came := _CAME.match(waited.what)) and int(came[1]) > int(came[2]):
         differ = f"{came[1]} reached the rendezvous, where {came[2]} were meant to"
-        return replace(
-            found, cause="world-size", what=f"ranks disagree on the world size: {differ}", rank=None, host=""
-        )
+    if differ:
+        what = f"ranks disagree on the world size: {differ}"
+        return replace(found, cause="world-size", what=what, rank=None, host="")
     if "rank" in waited.rule.names or waited.rule.key not in _WAITED:
         return found
     came = {seen.rank for seen in [*_symptoms(evidence), *_observations_of(evidence, _PEER_LOST)]} - {None}

@@ -44,6 +44,10 @@ LATE = {
         f"[rank{at % 8}]: {line}\n" for at in range(number // 5) for line in (*TRACE.splitlines(), "KeyboardInterrupt")
     ),
     "Slurm's": lambda number: "".join(f"srun: error: n{at % 9}: task {at}: Terminated\n" for at in range(number)),
+    "a launcher's": lambda number: "".join(
+        f"Killing subprocess {at}\n" + "Main process received SIGTERM, exiting\n" * (at % 3 == 0)
+        for at in range(number)
+    ),
     "NCCL's": lambda number: "".join(
         f"n1:47{at}:47{at} [1] NCCL INFO comm 0x55d{at} rank 1 nranks 4 cudaDev 1 busId 2000 - Abort COMPLETE\n"
         for at in range(number)
@@ -56,6 +60,34 @@ LATE = {
 @pytest.mark.parametrize("words", LAST_WORDS)
 def test_the_last_words_of_slurm_are_final_behind_noise(tell, words, number, late):
     assert tell(BEGIN + STEPS + words + LATE[late](number)).cause == LAST_WORDS[words]
+
+
+LIMIT = f"slurmstepd: error: *** JOB 17 ON n1 {END} DUE TO TIME LIMIT ***\n"
+
+
+@pytest.mark.parametrize("before", ["chunk 1:   8%|8 | 510/6000 [1:28:35<41:26:24, 27.17s/file]", " 0: "])
+def test_the_time_limit_is_seen_behind_what_has_no_end_of_line(tell, before):
+    script = "/var/spool/slurmd/job17/slurm_script: line 23: module: command not found\n"
+    bars = "".join(f"chunk 1:   {at}%|8 | {at}/6000 [1:28:35<41:26:24, 27.17s/file]\n" for at in range(9))
+    killed = "".join(f"srun: error: n{at}: tasks {at}-{at + 3}: Terminated\n" for at in range(9))
+    assert tell(script + bars + before + LIMIT + killed).cause == "time-limit"
+
+
+def test_a_job_that_slurm_ended_is_over_where_the_next_one_ends_well(tell):
+    again = "Setting up the data\nRecovered the state of step 40\nstep 90: loss 2.1\nTraining completed\n"
+    assert tell(BEGIN + STEPS + LIMIT.replace(f" ON n1 {END}", " CANCELLED") + again).cause == UNKNOWN
+
+
+def test_a_list_of_common_causes_is_no_cause(tell):
+    said = (
+        "(raylet) A worker died or was killed while executing a task by an unexpected system error. Worker exit type: "
+        "SYSTEM_ERROR Worker exit detail: End of file. Some common causes include: (1) the process was killed by the "
+        "OOM killer due to high memory usage, (2) ray stop --force was called.\n"
+    )
+    raised = (
+        "ray.exceptions.ActorUnavailableError: The actor d5a128 is unavailable: The actor is temporarily unavailable\n"
+    )
+    assert tell(BEGIN + STEPS + raised + said).cause == "ray-actor-died"
 
 
 @pytest.mark.parametrize("words", LAST_WORDS)
@@ -284,8 +316,112 @@ def test_a_healthy_log_is_not_accused(behind):
     assert found.cause == UNKNOWN, found.what
 
 
+DURING = "\nDuring handling of the above exception, another exception occurred:\n\n"
+OPENED = """Traceback (most recent call last):
+  File "/home/me/read.py", line 4, in read
+    part = open_part(name)
+  File "/home/me/parts.py", line 2, in open_part
+    raise PartError(name)
+parts.PartError: part 7 has no header
+"""
+IN_HANDLER = """Traceback (most recent call last):
+  File "/home/me/read.py", line 20, in <module>
+    read("a")
+  File "/home/me/read.py", line 6, in read
+    {}
+TypeError: can only concatenate str (not "int") to str
+"""
+LEFT = "torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients. 1/2 clients joined.\n"
+ENDED_WORKER = "RuntimeError: DataLoader worker (pid 7) exited unexpectedly with exit code 3. Details are lost.\n"
+UNSTARTED = "slurmstepd: error: pyxis: couldn't start container\n"
+STOPPED_STEP = f"srun: forcing job termination\nslurmstepd: error: *** STEP 17.0 ON n1 {END} ***\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "words"),
+    [
+        (OPENED + DURING + IN_HANDLER.format("print('cannot open ' + 7)"), "exception", "has no header"),
+        (OPENED + DURING + IN_HANDLER.format("raise TypeError(text)"), "exception", "TypeError"),
+        (OPENED + DURING + IN_HANDLER.replace("in read\n    {}", "in other\n    x()"), "exception", "TypeError"),
+        (f"{TRACE}{LEFT}{DURING}{TRACE}KeyboardInterrupt\n", "rank-missing", "only 1 of 2"),
+        (f"{TRACE}{ENDED_WORKER}{DURING}{TRACE}RuntimeError: DataLoader worker (pid(s) 7) exited unexpectedly\n",
+         "loader-failed", "status 3"),
+        (f"{TRACE}RuntimeError: DataLoader worker (pid(s) 7) exited unexpectedly\n", "loader-killed", "or ended by"),
+        (f"{STEPS}{STOPPED_STEP}srun: error: n1: task 0: Killed\n", "cancelled", "told to stop"),
+        (f"{STEPS}srun: error: n1: task 1: Segmentation fault\n{STOPPED_STEP}", "segfault", ""),
+        (f"{TRACE}torch.multiprocessing.spawn.ProcessExitedException: process 2 terminated with signal SIGTERM\n",
+         "rank-terminated", "rank 2"),
+        ("[n1][btl_tcp_frag.c:9:recv] recv: readv error (0x7f, 16)\n\tBad address(1)\n", "mpi-failed", "buffer"),
+        (f"{UNSTARTED}slurmstepd: error: Failed to invoke spank plugin stack\n", "container-failed", "start"),
+        ("run.sh: line 3: syntax error: unexpected end of file\n", "script-syntax", "line 3"),
+    ],
+)  # fmt: skip
+def test_what_hides_the_cause(tell, text, cause, words):
+    found = tell(text)
+    assert (found.cause, words in found.what) == (cause, True), found.what
+
+
+def test_a_failure_before_the_time_limit_is_told_with_it(tell):
+    found = tell(f"{RAISED}slurmstepd: error: *** JOB 17 ON n1 {END} DUE TO TIME LIMIT ***\n")
+    assert found.cause == "exception"
+    assert "until its time limit" in found.others
+
+
+@pytest.mark.parametrize("begin", [STEPS, ""])
+def test_noise_of_slurmstepd_about_its_cgroups_is_no_end(begin):
+    noise = "slurmstepd: error: Cannot write to cgroup.procs for (null)\n"
+    assert judge_output(begin + noise).cause == UNKNOWN
+
+
 def test_a_script_that_went_on_after_its_set_up_and_is_done_is_not_accused():
     assert judge_output(f"{SET_UP}Starting\nscores: 0.75 0.98 0.99\nDONE\n").cause == UNKNOWN
+
+
+UNKNOWN_MODULE = 'Lmod has detected the following error: The following module(s) are unknown: "gcc/99"'
+BROKEN_LINE = "/var/spool/slurmd/job17/slurm_script: line 9: syntax error near unexpected token `)'\n"
+WARNED = "/home/me/train.py:24: FutureWarning: this call is deprecated\n"
+LOGGED = """Could not load the fast kernels: 'NoneType' object has no attribute 'major'
+Traceback (most recent call last):
+  File "/opt/env/lib/python3.12/site-packages/kernels/__init__.py", line 8, in <module>
+    lib = load()
+  File "/opt/env/lib/python3.12/site-packages/kernels/load.py", line 3, in load
+    return version.major
+AttributeError: 'NoneType' object has no attribute 'major'
+Kernels are slow
+"""
+"""A library caught it while it was imported, and printed it."""
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (f"{UNKNOWN_MODULE}\n{BROKEN_LINE}", "script-syntax"),
+        (f"{UNKNOWN_MODULE}\n", "shell-setup"),
+        (f"{UNKNOWN_MODULE}\n{WARNED}", UNKNOWN),
+        (f"{SET_UP}{WARNED}{SET_UP.replace(' activate', ' deactivate')}", UNKNOWN),
+        (f"{UNKNOWN_MODULE}\nslurm_script: line 9: train: command not found\n", "shell-setup"),
+        (BROKEN_LINE.replace("/var/spool/slurmd/job17/slurm_script", "bash: BASH_FUNC_module()"), UNKNOWN),
+        (f"{LOGGED}Device set to use cuda:0\nit says: forty-two\n", UNKNOWN),
+        (f"{LOGGED}{RAISED}", "exception"),
+        (LOGGED.replace("site-packages/kernels/__init__.py", "train.py"), "exception"),
+    ],
+)
+def test_what_the_program_or_its_script_ran_on_after_is_no_cause(text, cause):
+    found = judge_output(text)
+    assert found.cause == cause, found.what
+    assert "major" not in found.what or "train.py" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("[n1:7] *** An error occurred in MPI_Send\n[n1:7] *** reported by process [1,0]\n", "mpi-failed"),
+        ("RuntimeError: CUDA error: an illegal memory access was encountered\n", "illegal-address"),
+        ("RuntimeError: CUDA error: an illegal memory access was encountered\ntry once more\n", "rank-killed"),
+    ],
+)
+def test_a_launcher_kills_the_ranks_of_a_program_that_failed_and_did_not_run_on(tell, text, cause):
+    assert tell(f"{BEGIN}{text}srun: error: n2: task 1: Killed\n").cause == cause
 
 
 def test_what_a_healthy_program_logs_at_every_epoch_is_no_cause():
