@@ -184,13 +184,11 @@ def _has_begun(line: LogLine, printed: Sequence[LogLine]) -> bool:
     A program, or a module that is not found, is no sign of it: the set-up that failed would have given it.
     """
     begin = bisect_right(printed, line.offset, key=lambda one: one.offset)
-    return any(means(one.text, "begun", "at work") or _is_raised(one.text) for one in printed[begin:])
-
-
-def _is_raised(text: str) -> bool:
-    """Return whether it is an exception of a program that has begun: its imports, at least, did not fail."""
-    match = find_rule(text, "exception") if names_exception(text) and not means(text, "script") else None
-    return match is not None and match[0].key != IMPORT_ERROR
+    below = [one.text for one in printed[begin:]]
+    raised = (find_rule(text, "exception") for text in below if names_exception(text) and not means(text, "script"))
+    return any(means(text, "begun", "at work") for text in below) or any(
+        match and match[0].key != IMPORT_ERROR for match in raised
+    )
 
 
 def blame_launcher(seen: Observation, lines: Iterable[LogLine]) -> Observation:
@@ -213,9 +211,9 @@ def observe_last_words(
     ends = {lines[one.end - 1].offset: one.exceptions for one in find_tracebacks(lines)}
     found: dict[str, Observation] = {}
     for line, after in _last_words([join_message(lines, index) for index in range(len(lines))]):
-        chain = ends.get(line.offset, ())  # of which another exception may be the cause
+        chain = ends.get(line.offset, ())
         if (first := find_exception_rule([one.text for one in chain])) and chain[first[0]].offset != line.offset:
-            continue
+            continue  # another exception of its traceback says more
         # an exception behind other words, `Kind: why` also for `Kind('why')`; then the line
         behind = islice(_NAMED_EXCEPTION.finditer(line.text), 8)
         named = (f"{found[1]}: {line.text[found.end() :]}" for found in behind)
@@ -296,10 +294,8 @@ def _read_evidence(
     found = [seen for part in zip(files, printed, strict=True) for seen in _observe_file(*part)]
     has_wrong_end = any(means(line.text, "wrong") for file in files for line in file[_HEAD_LINES:][-_LAST_LINES:])
     may_be_well = may_go_on and not has_wrong_end
-    is_at_work = [_find_work(file) >= 0 for file in files]
-    has_ended = not may_go_on or any(
-        means(line.text, "ended") for file, works in zip(files, is_at_work, strict=True) for line in file if not works
-    )
+    stopped = (line for file in files if _find_work(file) < 0 for line in file)
+    has_ended = not may_go_on or any(means(line.text, "ended") for line in stopped)
     ordinary = Counter({relative_path(file[0].path): len(ordinary_lines(file)) for file in files if file})
     counts = partial(_counts, ordinary=ordinary, may_be_well=may_be_well, has_ended=has_ended)
     keys = {seen.rule.key for seen in found if seen.ran_on and not has_ended}

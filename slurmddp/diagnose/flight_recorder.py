@@ -69,8 +69,7 @@ def find_divergence(records: Mapping[int, FlightRecord]) -> Divergence | None:
     if last[rank] == ahead:
         return None
     missed = last[rank] + 1
-    known = (record[number] for number in (missed, ahead) for record in records.values() if number in record)
-    kind, sizes = next(known)
+    kind, sizes = next(one[number] for number in (missed, ahead) for one in records.values() if number in one)
     what = f"rank {rank} did not enter collective {missed} ({kind} of {sizes})"
     return Divergence(rank=rank, what=what, differs=False)
 

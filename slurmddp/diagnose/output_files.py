@@ -99,7 +99,8 @@ def _make_readable(word: str, stdin: BinaryIO, plain: Path, most: int) -> Path:
         if getattr(error, "filename", "") == "zstd":
             needs = f"{quote_value(word)} needs the program zstd; install it, or decompress the file"
             raise UsageError(needs) from error
-        raise _unreadable(word, getattr(error, "strerror", None) or error) from error
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"{quote_value(word)} cannot be read: {why}") from error
     return plain
 
 
@@ -112,10 +113,6 @@ def _copy(word: str, source: BinaryIO, plain: Path, most: int) -> None:
                     "standard input; give the end of the output, as in: zcat FILE | tail -c 1G | slurmddp diagnose -"
                 )
             copy.write(block)
-
-
-def _unreadable(word: str, why: object) -> UsageError:
-    return UsageError(f"{quote_value(word)} cannot be read: {why}")
 
 
 def _find_ranks(paths: Mapping[Path, str]) -> dict[Path, int]:

@@ -293,9 +293,7 @@ def _describe_others(evidence: Evidence, rank: int | None, cause: Observation | 
     same = {seen.rank for seen in _observations_of(evidence, {cause.rule.key} if cause else ())} - {None, rank}
     lost = {seen.rank for seen in _observations_of(evidence, _PEER_LOST)} - {None, rank} - same
     rest = evidence.failed_count - len(same) - len(lost) - (rank is not None and rank not in evidence.silent_ranks)
-    parts = []
-    if same:
-        parts.append(f"{count(len(same), 'rank')} failed the same way")
+    parts = [f"{count(len(same), 'rank')} failed the same way"] if same else []
     if lost:
         parts.append(f"{count(len(lost), 'rank')} then lost {'its' if len(lost) == 1 else 'their'} peer")
     if rest > 0 and (parts or rank is not None):
