@@ -25,6 +25,7 @@ PARTS = (
     "epoch",
     "save",
     "faults",
+    "hangs",
     "long_queue",
     "diagnose_log",
 )
