@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from socket import socket
+from statistics import mean
 from typing import Any, Final
 
 from slurmddp import variables
@@ -26,11 +27,14 @@ from slurmddp.runs.files import write_whole
 from slurmddp.supervisor_options import Options
 from slurmddp.text import format_duration
 from slurmddp.watchdog.beats import MOST_BYTES, Beat, open_beat, open_socket
+from slurmddp.watchdog.gpu import GpuUse
 from slurmddp.watchdog.policy import Hang, Track, follow, judge, note_look, timeout_s
 from slurmddp.watchdog.usage import descendants
 
 TICK_S: Final = 1.0
 NO_BEAT_S: Final = 120.0
+USAGE_S: Final = 60.0
+"""What the ranks use is recorded after this time, then ten times more rarely, and at the end."""
 END_S: Final = 10.0
 """For the ranks to end after SIGKILL, until they get it again, and the launcher gets it, too."""
 LOOK_S: Final = 10.0
@@ -84,18 +88,22 @@ class Watch:
                 self._socket.sendto(b"", self._socket.getsockname()[:2])
             self._thread.join()
             self._socket.close()
+            self._record_usage()
         record = decisive_record(read_records(self._folder)) if self._ended else None
         is_own = record and record.status != RETRYABLE
         return Result(RETRYABLE, self._ended) if self._ended and not is_own else result
 
     def _run(self) -> None:
-        say_unheard_at = self._now() + NO_BEAT_S
+        say_unheard_at, record_usage_at = self._now() + NO_BEAT_S, self._now() + USAGE_S
         while not self._is_over.is_set():
             self._receive(self._now() + TICK_S)
             now = self._now()
             if now > say_unheard_at and not self._tracks and any(self._folder.glob("*.begin")):
                 self._say("no rank's reports arrive here (UDP): a hang of this training will not be noticed")
                 say_unheard_at = float("inf")
+            if now > record_usage_at:
+                record_usage_at = now + 10 * USAGE_S
+                self._record_usage()
             for step, tracks in self._tracks.items():
                 self._judge(step, tracks, now)
             self._away_s += self._now() - now
@@ -150,6 +158,25 @@ class Watch:
         content = json.dumps([*self._look(beats).values()])
         with suppress(OSError):  # a full disk is not the training's concern
             write_whole(self._job.run.stacks(self._job.job_id, self._folder.name), content.encode("ascii"))
+
+    def _record_usage(self) -> None:
+        if beats := [track.beat for tracks in self._tracks.values() for track in tracks.values()]:
+            usage = events.Usage(
+                cpus=round(mean(beat.cpus for beat in beats), 2), memory_bytes=max(beat.memory_bytes for beat in beats)
+            )
+            if gpus := [(GpuUse(*beat.gpu), beat) for beat in beats if beat.gpu]:
+                uses, (least, idlest) = [use for use, _ in gpus], min(gpus, key=lambda one: one[0].busy)
+                usage = usage._replace(
+                    gpus=len(gpus),
+                    gpu_busy=round(mean(use.busy for use in uses), 3),
+                    gpu_least_busy=round(least.busy, 3),
+                    gpu_least_rank=idlest.rank,
+                    gpu_least_host=idlest.host,
+                    gpu_memory_bytes=max(use.memory_bytes for use in uses),
+                    gpu_total_bytes=max(use.total_bytes for use in uses),
+                    gpu_watts=round(mean(use.watts for use in uses), 1),
+                )
+            self._record(usage)
 
     def _look(self, beats: Sequence[Beat]) -> dict[int, dict[str, Any]]:
         """Return by rank what `look` shows, and at least its state, where its node does not answer in time."""

@@ -77,6 +77,29 @@ class HangEnd(NamedTuple):
     event: str = "hang_end"
 
 
+class Usage(NamedTuple):
+    """What the ranks of an attempt use."""
+
+    cpus: float
+    """CPUs of a rank on average, with the processes that it has started."""
+    memory_bytes: int
+    """Host memory of the largest rank."""
+    gpus: int = 0
+    """How many ranks have a GPU that NVML knows; 0 without, and then the values below are 0."""
+    gpu_busy: float = 0.0
+    """The share of the time in which a kernel ran, on average."""
+    gpu_least_busy: float = 0.0
+    """The smallest such share, and whose it is."""
+    gpu_least_rank: int = 0
+    gpu_least_host: str = ""
+    gpu_memory_bytes: int = 0
+    """Used on the GPU that uses most."""
+    gpu_total_bytes: int = 0
+    gpu_watts: float = 0.0
+    """Power of a GPU on average."""
+    event: str = "usage"
+
+
 class Fenced(NamedTuple):
     """The supervisor starts nothing, because another attempt now owns the run or the job."""
 
@@ -100,7 +123,7 @@ class Cancel(NamedTuple):
     event: str = "cancel"
 
 
-SupervisorEvent = Union[AttemptStart, AttemptEnd, AttemptRestart, Hang, HangEnd, JobRequeue, Fenced, JobEnd]
+SupervisorEvent = Union[AttemptStart, AttemptEnd, AttemptRestart, Hang, HangEnd, Usage, JobRequeue, Fenced, JobEnd]
 
 
 class Event(Protocol):

@@ -36,7 +36,9 @@ _OTHER_COST: Final = 2**8
 """A line counts as so many bytes more than it has: a file may have millions of short ones."""
 _LAST_BYTES: Final = 2**18
 _MOST_DAMAGED: Final = 100
-_TRAILING_KINDS: Final = frozenset({"end", "attempt_end", "checkpoint", "metrics", "hang", "hang_end"})
+_TRAILING_KINDS: Final = frozenset({"end", "attempt_end", "checkpoint", "metrics", "hang", "hang_end", "usage"})
+_IDLE: Final = 0.05
+"""A GPU that is busy for a smaller share of the time is idle."""
 SUPERVISION: Final = frozenset({"attempt_start", "attempt_end", "requeue", "job_end", "fenced"})
 _RECENT: Final = 64
 _HEAD: Final = frozenset({"time", "event", "job", "attempt", "rank", "host"})
@@ -274,6 +276,20 @@ def describe_event(event: Event) -> str:
     return describe(event) if describe else ""
 
 
+def _describe_usage(event: Event) -> str:
+    def gb(name: str) -> str:
+        return f"{(event.number(name) or 0.0) / 1e9:.1f} GB"
+
+    host = f"{event.number('cpus') or 0.0:.1f} CPUs and up to {gb('memory_bytes')} a rank"
+    if not event.count("gpus"):
+        return host
+    busy, share = event.number("gpu_busy") or 0.0, event.number("gpu_least_busy") or 0.0
+    whose = f"rank {event.count('gpu_least_rank')} on {event.text('gpu_least_host')}"
+    least = f"that of {whose} {share:.0%}{', which is idle' * (share < _IDLE)}"
+    gpus = f"{gb('gpu_memory_bytes')} of {gb('gpu_total_bytes')}, {event.number('gpu_watts') or 0.0:.0f} W"
+    return f"GPUs {busy:.0%} busy ({least}), up to {gpus}; {host}"
+
+
 _DESCRIPTIONS: Final[Mapping[str, Callable[[Event], str]]] = {
     "start": lambda event: (
         f"{event.count('world_size')} ranks on {count(event.count('nodes'), 'node')} finished the rendezvous"
@@ -282,6 +298,7 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[Event], str]]] = {
     "checkpoint": lambda event: f"checkpoint of step {event.count('step'):,}",
     "straggler": lambda event: f"rank {event.count('slow_rank')} on {event.text('slow_host')} is slow",
     "hang": lambda event: f"no progress for {format_duration(event.number('stalled_s') or 0)}: {event.text('reason')}",
+    "usage": _describe_usage,
     "notice": lambda event: f"stop signal received: {event.text('reason')} ({event.text('cause')})",
     "requeue": lambda event: f"back into the queue: {event.text('reason')}",
     "fenced": lambda event: f"started no ranks: {event.text('reason')}",

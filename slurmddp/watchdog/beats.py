@@ -7,9 +7,10 @@ from __future__ import annotations
 import hmac
 import json
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
 from errno import EADDRINUSE
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 MOST_BYTES: Final = 4096
 """A datagram has less."""
@@ -41,6 +42,12 @@ class Beat(NamedTuple):
     """For how long the main thread has been seen in three lines at most."""
     cpu_s: float = 0.0
     """CPU time of the process."""
+    cpus: float = 0.0
+    """CPUs that it has used since the beat before, with the processes below it."""
+    memory_bytes: int = 0
+    """Host memory of the process."""
+    gpu: Sequence[Any] = ()
+    """The values of a `GpuUse`; empty without a GPU that NVML knows."""
 
 
 def seal(beat: Beat, secret: str) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 import ctypes
+import sys
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 _UUID_BYTES: Final = 96
@@ -9,14 +11,15 @@ _UUID_BYTES: Final = 96
 
 
 class GpuUse(NamedTuple):
-    """What a GPU does now."""
+    """What a GPU does."""
 
     busy: float
-    """The share of the last second or less in which a kernel ran (nvmlUtilization_t)."""
+    """The share of the time in which a kernel ran (nvmlUtilization_t), on average over the measurements."""
     memory_bytes: int
-    """Used, by all processes."""
+    """Used now, by all processes."""
     total_bytes: int
     watts: float
+    """Drawn now."""
 
 
 def list_uuids() -> list[str]:
@@ -41,14 +44,14 @@ def list_uuids() -> list[str]:
 
 
 class Gpu:
-    """One GPU, measured until the process ends."""
+    """One GPU, measured time and again until the process ends."""
 
     def __init__(self, uuid: str) -> None:
         """Find it by its UUID, `GPU-1f2e...`. Raises OSError without a driver, or for one that is not there."""
         nvml, self._device = _open_library(), ctypes.c_void_p()
         if nvml is None or nvml.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(self._device)):
             raise OSError(f"NVML has no GPU {uuid}")
-        self._nvml = nvml
+        self._nvml, self._busy, self._times = nvml, 0.0, 0
 
     def measure(self) -> GpuUse:
         """Return what it does; values that it does not tell, as a MIG instance, are 0."""
@@ -56,7 +59,20 @@ class Gpu:
         self._nvml.nvmlDeviceGetUtilizationRates(self._device, shares)  # of the GPU, of its memory's bandwidth
         self._nvml.nvmlDeviceGetMemoryInfo(self._device, sizes)  # total, free, used
         self._nvml.nvmlDeviceGetPowerUsage(self._device, ctypes.byref(milliwatts))
-        return GpuUse(shares[0] / 100, sizes[2], sizes[0], milliwatts.value / 1000)
+        self._busy, self._times = self._busy + shares[0] / 100, self._times + 1
+        return GpuUse(self._busy / self._times, sizes[2], sizes[0], milliwatts.value / 1000)
+
+
+def find_own_gpu() -> Gpu | None:
+    """Return the GPU on which this process has most memory, by a torch that uses CUDA; None if it is not known.
+
+    Each thread has a current device of its own, so that is not asked. Torch knows UUIDs from 2.4 on.
+    """
+    cuda = sys.modules["torch.cuda"]
+    most = max(range(cuda.device_count()), key=cuda.memory_reserved)
+    with suppress(OSError, AttributeError):
+        return Gpu(f"GPU-{cuda.get_device_properties(most).uuid}")
+    return None
 
 
 def _open_library() -> ctypes.CDLL | None:

@@ -22,6 +22,8 @@ class Used(NamedTuple):
     """What all of them have read and written, without the thread that measures."""
     is_blocked: bool
     """Whether the main thread is blocked in the kernel now: fsync(2) moves what was counted before."""
+    memory_bytes: int
+    """Host memory of the process now."""
 
 
 def measure() -> Used:
@@ -31,7 +33,9 @@ def measure() -> Used:
     for pid in descendants("self"):
         children_s += sum(map(int, read_stat(pid)[11:15])) / TICKS_S
         moved += _moved(pid)
-    return Used(time.process_time() - time.thread_time(), children_s, moved, read_stat("self")[0] == "D")
+    memory_bytes = int(read_file("/proc/self/statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    own_s, is_blocked = time.process_time() - time.thread_time(), read_stat("self")[0] == "D"
+    return Used(own_s, children_s, moved, is_blocked, memory_bytes)
 
 
 def descendants(pid: str) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -23,7 +24,7 @@ from slurmddp.watchdog.nodes import look_at_nodes
 from slurmddp.watchdog.rank import Sampler
 from slurmddp.watchdog.usage import measure
 
-BEAT = Beat(3, 4, "0", "n2", 17, 2.0, place="load() at data.py:40")
+BEAT = Beat(3, 4, "0", "n2", 17, 2.0, place="load() at data.py:40", gpu=[])
 SECRET = "00ff"  # noqa: S105 - of the tests
 
 
@@ -230,3 +231,19 @@ def test_without_any_report_the_log_says_so_once(watched, monkeypatch):
     time.sleep(0.5)
     again.stop(Result(0, ""))
     assert watched.lines == ["no rank's reports arrive here (UDP): a hang of this training will not be noticed"]
+
+
+def test_at_the_end_of_an_attempt_what_its_ranks_use_is_recorded(watched):
+    beat = BEAT._replace(cpus=2.0, memory_bytes=3_000)
+    gpus = [(0.9, 60, 80, 400.0), (0.02, 61, 80, 300.0)]
+    others = [beat._replace(rank=rank, cpus=1.0, gpu=gpu) for rank, gpu in enumerate(gpus)]
+    host, port = watched.address.rsplit(":", 1)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sending:
+        for one in (beat, *others):
+            sending.sendto(seal(one, SECRET), (host, int(port)))
+    until(lambda: len(watched.watch._tracks.get("0", ())) == 3, 10)
+    watched.watch.stop(Result(0, ""))
+    (usage,) = watched.events
+    assert (usage.cpus, usage.memory_bytes, usage.gpus) == (1.33, 3000, 2)
+    assert (usage.gpu_busy, usage.gpu_least_busy, usage.gpu_least_rank, usage.gpu_least_host) == (0.46, 0.02, 1, "n2")
+    assert (usage.gpu_memory_bytes, usage.gpu_total_bytes, usage.gpu_watts) == (61, 80, 350.0)

@@ -41,3 +41,20 @@ def test_the_gpus_are_listed_and_another_one_is_an_error(driver):
 def test_without_a_driver_there_are_no_gpus(tmp_path):
     (tmp_path / "libnvidia-ml.so.1").write_bytes(b"no library")
     assert run("from slurmddp.watchdog.gpu import list_uuids\nprint(list_uuids())", tmp_path) == "[]"
+
+
+OWN = """
+import sys, types
+from slurmddp.watchdog.gpu import find_own_gpu
+named = lambda number: types.SimpleNamespace(uuid=("aaaa", "bbbb", "cccc")[number])
+sys.modules["torch.cuda"] = types.SimpleNamespace(
+    device_count=lambda: 3, memory_reserved=lambda number: {NUMBER: 5}.get(number, 0), get_device_properties=named
+)
+own = find_own_gpu()
+print(own and [own.measure(), own.measure()][-1])
+"""
+
+
+@pytest.mark.parametrize(("number", "found"), [(0, "GpuUse(busy=0.93"), (1, "GpuUse(busy=0.0"), (2, "None")])
+def test_a_rank_reports_the_gpu_on_which_it_has_memory(driver, number, found):
+    assert run(OWN.replace("NUMBER", str(number)), driver).startswith(found)

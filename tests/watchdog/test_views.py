@@ -66,3 +66,31 @@ def test_the_cause_of_an_attempt_that_was_ended_for_it_is_the_hang(run, text, ra
     found = diagnose_attempt(run, "7", "0.0", history.read_outline(run).of_job("7").supervision)
     assert (found.cause, found.rank, found.host) == ("hung", rank, host)
     assert found.what == f"the training hung for 45s, and its ranks were ended: {text}"
+
+
+GPUS = {"gpus": 4, "gpu_busy": 0.46, "gpu_least_rank": 3, "gpu_least_host": "n2", "gpu_watts": 400.4} | {
+    "gpu_memory_bytes": 61_000_000_000, "gpu_total_bytes": 80_000_000_000
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({}, "2.0 CPUs and up to 3.0 GB a rank"),
+        (
+            {**GPUS, "gpu_least_busy": 0.4},
+            "GPUs 46% busy (that of rank 3 on n2 40%), up to 61.0 GB of 80.0 GB, 400 W",
+        ),
+        ({**GPUS, "gpu_least_busy": 0.02}, "(that of rank 3 on n2 2%, which is idle)"),
+    ],
+)
+def test_what_the_ranks_use_is_shown(run, fields, words):
+    write(run, event("usage", 2, cpus=2.0, memory_bytes=3_000_000_000, **fields))
+    found = read_progress(run, job(run), now=time.time())
+    shown = JobStatus(job_id="7", run=run, name="r", outcome=outcome_of("RUNNING"), progress=found)
+    assert words in " ".join(" ".join(format_job(shown)).split()) and words in str(format_details(shown))
+
+
+def test_a_damaged_record_of_what_is_used_is_shown_as_nothing(run):
+    write(run, event("usage", 2, cpus="x", gpus="y"))
+    assert read_progress(run, job(run), now=time.time()).use == "0.0 CPUs and up to 0.0 GB a rank"
