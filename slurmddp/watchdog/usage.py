@@ -22,7 +22,7 @@ class Used(NamedTuple):
     """What all of them have read and written, without the thread that measures."""
     is_blocked: bool
     """Whether the main thread is blocked in the kernel now: fsync(2) moves what was counted before."""
-    memory_bytes: int
+    memory_bytes: int = 0
     """Host memory of the process now."""
 
 
