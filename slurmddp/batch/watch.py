@@ -31,6 +31,8 @@ from slurmddp.watchdog.usage import descendants
 
 TICK_S: Final = 1.0
 NO_BEAT_S: Final = 120.0
+USAGE_S: Final = 60.0
+"""What the ranks use is recorded after this time, then ten times more rarely, and at the end."""
 END_S: Final = 10.0
 """For the ranks to end after SIGKILL, until they get it again, and the launcher gets it, too."""
 LOOK_S: Final = 10.0
@@ -84,18 +86,22 @@ class Watch:
                 self._socket.sendto(b"", self._socket.getsockname()[:2])
             self._thread.join()
             self._socket.close()
+            self._record_usage()
         record = decisive_record(read_records(self._folder)) if self._ended else None
         is_own = record and record.status != RETRYABLE
         return Result(RETRYABLE, self._ended) if self._ended and not is_own else result
 
     def _run(self) -> None:
-        say_unheard_at = self._now() + NO_BEAT_S
+        say_unheard_at, record_usage_at = self._now() + NO_BEAT_S, self._now() + USAGE_S
         while not self._is_over.is_set():
             self._receive(self._now() + TICK_S)
             now = self._now()
             if now > say_unheard_at and not self._tracks and any(self._folder.glob("*.begin")):
                 self._say("no rank's reports arrive here (UDP): a hang of this training will not be noticed")
                 say_unheard_at = float("inf")
+            if now > record_usage_at:
+                record_usage_at = now + 10 * USAGE_S
+                self._record_usage()
             for step, tracks in self._tracks.items():
                 self._judge(step, tracks, now)
             self._away_s += self._now() - now
@@ -153,6 +159,10 @@ class Watch:
             path = self._job.run.stacks(self._job.job_id, self._folder.name)
             write_whole(path, json.dumps([*rows.values()]).encode("ascii"))
         return rows
+
+    def _record_usage(self) -> None:
+        if beats := [track.beat for tracks in self._tracks.values() for track in tracks.values()]:
+            self._record(events.Usage(ranks={str(beat.rank): (beat.host, *beat.use) for beat in beats}))
 
     def _look(self, beats: Sequence[Beat]) -> dict[int, dict[str, Any]]:
         """Return by rank what `look` shows, and at least its state, where its node does not answer in time."""

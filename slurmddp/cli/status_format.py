@@ -161,6 +161,8 @@ def _progress_details(progress: Progress) -> Iterator[tuple[str, str]]:
         yield "progress", ", ".join(words)
     if progress.stall:
         yield "stalled", format_stall(progress.stall)
+    if progress.use:
+        yield "use", progress.use
     if progress.checkpoint_path or progress.checkpoint_step is not None:
         age = f", {format_duration(progress.checkpoint_age_s)} old" if progress.checkpoint_age_s is not None else ""
         yield "checkpoint", (progress.checkpoint_path or f"step {progress.checkpoint_step}") + age

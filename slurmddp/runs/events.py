@@ -77,6 +77,15 @@ class HangEnd(NamedTuple):
     event: str = "hang_end"
 
 
+class Usage(NamedTuple):
+    """What each rank of an attempt uses."""
+
+    ranks: dict[str, tuple[Any, ...]]
+    """By rank: its host, CPUs and bytes of host memory; where NVML knows its GPU, the share of the time in which it was
+    busy, its bytes that are used, all of them, and the watts."""
+    event: str = "usage"
+
+
 class Fenced(NamedTuple):
     """The supervisor starts nothing, because another attempt now owns the run or the job."""
 
@@ -100,7 +109,7 @@ class Cancel(NamedTuple):
     event: str = "cancel"
 
 
-SupervisorEvent = Union[AttemptStart, AttemptEnd, AttemptRestart, Hang, HangEnd, JobRequeue, Fenced, JobEnd]
+SupervisorEvent = Union[AttemptStart, AttemptEnd, AttemptRestart, Hang, HangEnd, Usage, JobRequeue, Fenced, JobEnd]
 
 
 class Event(Protocol):

@@ -10,6 +10,7 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -36,7 +37,7 @@ _OTHER_COST: Final = 2**8
 """A line counts as so many bytes more than it has: a file may have millions of short ones."""
 _LAST_BYTES: Final = 2**18
 _MOST_DAMAGED: Final = 100
-_TRAILING_KINDS: Final = frozenset({"end", "attempt_end", "checkpoint", "metrics", "hang", "hang_end"})
+_TRAILING_KINDS: Final = frozenset({"end", "attempt_end", "checkpoint", "metrics", "hang", "hang_end", "usage"})
 SUPERVISION: Final = frozenset({"attempt_start", "attempt_end", "requeue", "job_end", "fenced"})
 _RECENT: Final = 64
 _HEAD: Final = frozenset({"time", "event", "job", "attempt", "rank", "host"})
@@ -274,6 +275,20 @@ def describe_event(event: Event) -> str:
     return describe(event) if describe else ""
 
 
+def _describe_usage(event: Event) -> str:
+    """Return what the ranks use; empty for a damaged record."""
+    with suppress(AttributeError, IndexError, TypeError, ValueError):
+        rows = [(rank, str(row[0]), [*map(float, row[1:])]) for rank, row in event.fields["ranks"].items()]
+        cpus, memory = (sum(one) / len(rows) for one in zip(*(use[:2] for _, _, use in rows)))
+        host = f"{cpus:.1f} CPUs and {memory / 1e9:.1f} GB a rank"
+        if not (gpus := [(use[2:], f"rank {rank} on {node}") for rank, node, use in rows if use[2:]]):
+            return host
+        busy, used, total, watts = (sum(one) / len(gpus) for one in zip(*(gpu for gpu, _ in gpus)))
+        whose = f"that of {min(gpus)[1]} {min(gpus)[0][0]:.0%}"
+        return f"GPUs {busy:.0%} busy ({whose}), {used / 1e9:.1f} of {total / 1e9:.0f} GB, {watts:.0f} W; {host}"
+    return ""
+
+
 _DESCRIPTIONS: Final[Mapping[str, Callable[[Event], str]]] = {
     "start": lambda event: (
         f"{event.count('world_size')} ranks on {count(event.count('nodes'), 'node')} finished the rendezvous"
@@ -282,6 +297,7 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[Event], str]]] = {
     "checkpoint": lambda event: f"checkpoint of step {event.count('step'):,}",
     "straggler": lambda event: f"rank {event.count('slow_rank')} on {event.text('slow_host')} is slow",
     "hang": lambda event: f"no progress for {format_duration(event.number('stalled_s') or 0)}: {event.text('reason')}",
+    "usage": _describe_usage,
     "notice": lambda event: f"stop signal received: {event.text('reason')} ({event.text('cause')})",
     "requeue": lambda event: f"back into the queue: {event.text('reason')}",
     "fenced": lambda event: f"started no ranks: {event.text('reason')}",

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hmac
 import json
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
 from errno import EADDRINUSE
 from typing import Final, NamedTuple
@@ -41,6 +42,8 @@ class Beat(NamedTuple):
     """For how long the main thread has been seen in three lines at most."""
     cpu_s: float = 0.0
     """CPU time of the process."""
+    use: Sequence[float] = ()
+    """The CPUs and the host memory in bytes that it uses; and what `OwnGpu` measures, where it has one."""
 
 
 def seal(beat: Beat, secret: str) -> bytes:

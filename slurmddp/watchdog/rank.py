@@ -16,6 +16,7 @@ from types import CodeType, FrameType
 from typing import Final
 
 from slurmddp.watchdog.beats import Beat, seal
+from slurmddp.watchdog.gpu import OwnGpu
 from slurmddp.watchdog.policy import judge_work
 from slurmddp.watchdog.stack_groups import find_program, format_place
 from slurmddp.watchdog.usage import measure
@@ -112,7 +113,7 @@ def uses_cuda() -> bool:
 def send_beats(beat: Beat, steps: Steps, address: str, secret: str) -> None:
     """Report to the supervisor's `host:port` for ever, in a thread of its own; `beat` says which rank this is."""
     sampler, before, at = Sampler(threading.main_thread().ident or 0), measure(), time.monotonic() - beat.every_s
-    sending = None
+    sending = gpu = None
     while True:
         with suppress(Exception):  # nothing that fails here may end or disturb a training
             sampler.sample()
@@ -126,8 +127,12 @@ def send_beats(beat: Beat, steps: Steps, address: str, secret: str) -> None:
                 works, may_work = judge_work(
                     before, used, took_s, same_s=sampler.same_s, waits=bool(wait), spins=uses_cuda()
                 )
+                with suppress(OSError, AttributeError):
+                    gpu = gpu or (OwnGpu() if uses_cuda() else None)
+                cpus = (used.cpu_s + used.children_cpu_s - before.cpu_s - before.children_cpu_s) / took_s
+                use = (round(cpus, 2), used.memory_bytes, *(gpu.measure() if gpu else ()))
                 before, at = used, at + took_s
-                seen = beat._replace(place=sampler.place, wait=wait, few_s=sampler.few_s)
+                seen = beat._replace(place=sampler.place, wait=wait, few_s=sampler.few_s, use=use)
                 now = seen._replace(done=steps.done, works=works, may_work=may_work, cpu_s=used.cpu_s)
                 sending.sendto(seal(now, secret), target)
         time.sleep(SAMPLE_S)

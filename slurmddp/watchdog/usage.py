@@ -22,6 +22,8 @@ class Used(NamedTuple):
     """What all of them have read and written, without the thread that measures."""
     is_blocked: bool
     """Whether the main thread is blocked in the kernel now: fsync(2) moves what was counted before."""
+    memory_bytes: int = 0
+    """Host memory of the process now."""
 
 
 def measure() -> Used:
@@ -31,7 +33,8 @@ def measure() -> Used:
     for pid in descendants("self"):
         children_s += sum(map(int, read_stat(pid)[11:15])) / TICKS_S
         moved += _moved(pid)
-    return Used(time.process_time() - time.thread_time(), children_s, moved, read_stat("self")[0] == "D")
+    own_s, memory = time.process_time() - time.thread_time(), int(read_file("/proc/self/statm").split()[1])
+    return Used(own_s, children_s, moved, read_stat("self")[0] == "D", memory * os.sysconf("SC_PAGE_SIZE"))
 
 
 def descendants(pid: str) -> Iterator[str]:

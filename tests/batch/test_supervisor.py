@@ -855,7 +855,7 @@ def test_ranks_that_hang_are_killed_and_started_again(case):
     case.options = Options(hang_timeout="1")
     case.attempts = [hung(), says(DONE)]
     assert case.supervise() == 0
-    kinds = ["attempt_start", "hang", "attempt_end", "restart", "attempt_start", "attempt_end", "job_end"]
+    kinds = ["attempt_start", "hang", "usage", "attempt_end", "restart", "attempt_start", "attempt_end", "job_end"]
     assert case.decisions() == kinds
     (event,) = case.events("hang")
     text = "rank 1 on n2 in load() at data.py:40, while 1 rank waited in barrier"

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -23,7 +24,7 @@ from slurmddp.watchdog.nodes import look_at_nodes
 from slurmddp.watchdog.rank import Sampler
 from slurmddp.watchdog.usage import measure
 
-BEAT = Beat(3, 4, "0", "n2", 17, 2.0, place="load() at data.py:40")
+BEAT = Beat(3, 4, "0", "n2", 17, 2.0, place="load() at data.py:40", use=[2.0, 3000])
 SECRET = "00ff"  # noqa: S105 - of the tests
 
 
@@ -237,3 +238,14 @@ def test_without_any_report_the_log_says_so_once(watched, monkeypatch):
     time.sleep(0.5)
     again.stop(Result(0, ""))
     assert watched.lines == ["no rank's reports arrive here (UDP): a hang of this training will not be noticed"]
+
+
+def test_at_the_end_of_an_attempt_what_its_ranks_use_is_recorded(watched):
+    host, port = watched.address.rsplit(":", 1)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sending:
+        for rank in range(2):
+            sending.sendto(seal(BEAT._replace(rank=rank), SECRET), (host, int(port)))
+    until(lambda: len(watched.watch._tracks.get("0", ())) == 2, 10)
+    watched.watch.stop(Result(0, ""))
+    (usage,) = watched.events
+    assert usage.ranks == {"0": ("n2", 2.0, 3000), "1": ("n2", 2.0, 3000)}

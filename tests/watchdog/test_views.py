@@ -66,3 +66,27 @@ def test_the_cause_of_an_attempt_that_was_ended_for_it_is_the_hang(run, text, ra
     found = diagnose_attempt(run, "7", "0.0", history.read_outline(run).of_job("7").supervision)
     assert (found.cause, found.rank, found.host) == ("hung", rank, host)
     assert found.what == f"the training hung for 45s, and its ranks were ended: {text}"
+
+
+CPUS = {"0": ["n1", 1.0, 2e9], "1": ["n2", 3.0, 4e9]}
+GPUS = {"0": ["n1", 1.0, 2e9, 0.9, 60e9, 80e9, 400.0], "1": ["n2", 3.0, 4e9, 0.02, 62e9, 80e9, 300.0]}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words"),
+    [
+        (CPUS, "2.0 CPUs and 3.0 GB a rank"),
+        (GPUS, "GPUs 46% busy (that of rank 1 on n2 2%), 61.0 of 80 GB, 350 W; 2.0 CPUs and 3.0 GB a rank"),
+    ],
+)
+def test_what_the_ranks_use_is_shown(run, ranks, words):
+    write(run, event("usage", 2, ranks=ranks))
+    found = read_progress(run, job(run), now=time.time())
+    shown = JobStatus(job_id="7", run=run, name="r", outcome=outcome_of("RUNNING"), progress=found)
+    assert words in " ".join(" ".join(format_job(shown)).split()) and words in str(format_details(shown))
+
+
+@pytest.mark.parametrize("ranks", [None, 3, {}, {"0": []}, {"0": ["n1", "x", 2]}, {"0": ["n1", 1, 2, 0.5]}, {"0": 3}])
+def test_a_damaged_record_of_what_is_used_shows_nothing(run, ranks):
+    write(run, event("usage", 2, ranks=ranks))
+    assert read_progress(run, job(run), now=time.time()).use == ""

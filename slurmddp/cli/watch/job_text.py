@@ -51,6 +51,7 @@ def format_details(job: JobStatus) -> Text:
         _reason(job),
         f"expected to start {format_time(job.expected_start)}" if job.expected_start else "",
         format_stall(progress.stall) if progress.stall else "",
+        progress.use,
         f"on {list_some(job.nodes, _MOST_NODES)}" if job.nodes else "",
         "" if age_s is None else f"checkpoint {saved}, {format_duration(age_s)} old",
         count(len(progress.restarts), "restart") if progress.restarts else "",

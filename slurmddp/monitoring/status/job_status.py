@@ -13,7 +13,7 @@ from slurmddp.outcome import Kind, Outcome, Phase
 from slurmddp.runs.checkpoints import newest_checkpoint, newest_program_checkpoint
 from slurmddp.runs.facts import Job
 from slurmddp.runs.files import open_or_empty
-from slurmddp.runs.history import Event, number
+from slurmddp.runs.history import Event, describe_event, number
 from slurmddp.runs.layout import MANIFEST, RunDir
 from slurmddp.slurm.job_info import JobInfo, JobRef, Source
 from slurmddp.text import clean_line, mask_secrets
@@ -56,6 +56,8 @@ class Progress:
     checkpoint_age_s: float | None = None
     stall: Happened | None = None
     """Since when its ranks have made no progress, and which stands out; only while it runs."""
+    use: str = ""
+    """What the ranks of the newest attempt use, in words; empty when it is not known."""
     restarts: tuple[Happened, ...] = ()
     """Starts of the ranks in the same allocation, the oldest first."""
     requeues: tuple[Happened, ...] = ()
@@ -157,6 +159,7 @@ def read_progress(run: RunDir, job: Job, *, now: float) -> Progress:
         checkpoint_path=program_checkpoint.path if program_checkpoint else "",
         checkpoint_age_s=None if saved_at is None else max(0.0, now - saved_at),
         stall=(hang.time - (hang.number("stalled_s") or 0), mask_secrets(hang.text("reason"))) if hang else None,
+        use=describe_event(used) if attempt and (used := attempt.events.last("usage")) else "",
         restarts=job.restarts,
         requeues=job.requeues,
     )

@@ -1,6 +1,5 @@
 """Facts of a rank: who it says it is, and what it finds on its node. Fast: no import of torch, no CUDA, no network."""
 
-import ctypes
 import errno
 import functools
 import importlib
@@ -20,14 +19,13 @@ from slurmddp.runtime.launch.addresses import FALLBACKS
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.slurm.values import parse_number
 from slurmddp.version import __version__
+from slurmddp.watchdog.gpu import list_uuids
 
 SHM: Final = Path("/dev/shm")  # noqa: S108 - only its size is read
 MISSING: Final = "missing"
 """The digest of a script that is not there."""
 HIDDEN: Final = ("", "-1", "NoDevFiles")
 """Values of CUDA_VISIBLE_DEVICES that hide all GPUs."""
-_UUID_BYTES: Final = 96
-"""NVML_DEVICE_UUID_V2_BUFFER_SIZE of nvml.h."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,28 +185,4 @@ def select_visible(present: list[str], wanted: "str | None") -> list[str]:
         if not named:
             break
         found.append(named[0])
-    return found
-
-
-def list_uuids() -> list[str]:
-    """Return the UUIDs of the GPUs that this process may open, by NVIDIA's management library; empty without a driver.
-
-    A CUDA context would cost seconds and memory, and the program could no longer change CUDA_VISIBLE_DEVICES.
-    """
-    try:
-        nvml = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        return []
-    if nvml.nvmlInit_v2() != 0:
-        return []
-    count, device, text = ctypes.c_uint(), ctypes.c_void_p(), ctypes.create_string_buffer(_UUID_BYTES)
-    found: list[str] = []
-    try:
-        nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
-        for index in range(count.value):
-            if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) == 0:
-                nvml.nvmlDeviceGetUUID(device, text, _UUID_BYTES)
-                found.append(text.value.decode())
-    finally:
-        nvml.nvmlShutdown()
     return found
