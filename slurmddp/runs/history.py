@@ -276,7 +276,6 @@ def describe_event(event: Event) -> str:
 
 
 def _describe_usage(event: Event) -> str:
-    """Return what the ranks use; empty for a damaged record."""
     with suppress(AttributeError, IndexError, TypeError, ValueError):
         rows = [(rank, str(row[0]), [*map(float, row[1:])]) for rank, row in event.fields["ranks"].items()]
         cpus, memory = (sum(one) / len(rows) for one in zip(*(use[:2] for _, _, use in rows)))

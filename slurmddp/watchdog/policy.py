@@ -126,8 +126,9 @@ def timeout_s(option: str, tracks: Iterable[Track]) -> float:
     """Return the time-out of a training by `--hang-timeout`: `auto`, `90`, `10m`, or empty for a warning alone."""
     if option[:1].isdigit():
         return float(option.rstrip("smh")) * _UNITS_S.get(option[-1], 1.0)
-    longest = [track.longest_s for track in tracks]
-    return max((AUTO_S if option else WARN_S) if all(longest) else FIRST_STEP_S, LONG_STEPS * max(longest))
+    has_begun = all(track.beat.done > 2 for track in tracks)  # noqa: PLR2004 - programs compile in the first two
+    least_s = (AUTO_S if option else WARN_S) if has_begun else FIRST_STEP_S
+    return max(least_s, *(LONG_STEPS * track.longest_s for track in tracks))
 
 
 def judge(tracks: Collection[Track], timeout_s: float, now: float) -> Hang | None:
