@@ -30,12 +30,6 @@ def python_of(spec: JobSpec) -> str:
     return "python" if is_python else "python3"
 
 
-def activation_lines(spec: JobSpec) -> list[str]:
-    """Return the shell lines that activate the environment of --conda or --venv."""
-    steps = (_lines_of(name, value) for name, value in spec.setup_steps if name in ("conda", "venv"))
-    return [*_own_python_lines(spec), *(line for lines in steps for line in lines)]
-
-
 def _own_python_lines(spec: JobSpec) -> list[str]:
     """Return the line by which the ranks get the user's own Python where no set-up line puts another one before it."""
     if spec.python or spec.container or not spec.has_setup:
