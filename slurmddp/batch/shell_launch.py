@@ -7,16 +7,12 @@ sent a signal to the launch.
 
 import os
 import shlex
-import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import BinaryIO, Final
 
 from slurmddp import variables
 from slurmddp.exit_codes import DONE, STOPPED
 
-ATTACH_LIMIT_S: Final = 60.0
-"""A launch in which no Python has become a rank after this time is named."""
 _TOLD: Final = b"1"
 _BY_SIGNAL: Final = 128
 _FAILED_BY_SIGNAL: Final = 127
@@ -38,11 +34,7 @@ class ShellLaunch:
         the shell has ended.
         """
         self._order(format_start(environ, os.environ))
-        looks = threading.Timer(ATTACH_LIMIT_S, self._check_ranks, [Path(environ[variables.ATTEMPT_DIR])])
-        looks.daemon = True
-        looks.start()
         status, _, told = self._answers.readline().strip().partition(b" ")
-        looks.cancel()
         if not status.isdigit():
             self._say("the shell of the batch script has ended; nothing more is started")
             raise SystemExit(STOPPED)
@@ -55,14 +47,6 @@ class ShellLaunch:
     def end(self, status: int) -> None:
         """Let the script go on: with 0 when the training is done, else with the status of the launch."""
         self._order(f"exit {status if status == DONE else self.status or status}")
-
-    def _check_ranks(self, attempt: Path) -> None:
-        if not any(attempt.glob("*.begin")):
-            self._say(
-                f"no Python has become a rank within {ATTACH_LIMIT_S:.0f} s of the start: if the ranks run already, "
-                "they hear no stop signal by slurmddp, and are supervised by the status of the launch alone; "
-                "docs/own-script.md says what does not attach"
-            )
 
     def _order(self, line: str) -> None:
         self._orders.write(os.fsencode(line) + b"\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 import json
+import math
 import os
 import signal
 import sys
@@ -30,7 +31,13 @@ from slurmddp.watchdog.policy import Hang, Track, follow, judge, note_look, time
 from slurmddp.watchdog.usage import descendants
 
 TICK_S: Final = 1.0
-NO_BEAT_S: Final = 120.0
+UNHEARD_S: Final = 60.0
+"""A launch in which no Python has become a rank, or whose reports do not arrive, is named after this time."""
+_NO_RANK: Final = (
+    f"no Python has become a rank within {UNHEARD_S:.0f} s of the start: ranks that run already hear no stop signal by "
+    "slurmddp, and are supervised by the launch's status alone; docs/own-script.md says what does not attach"
+)
+_NO_BEAT: Final = "no rank's reports arrive here (UDP): a hang of this training will not be noticed"
 USAGE_S: Final = 60.0
 """What the ranks use is recorded after this time, then ten times more rarely, and at the end."""
 END_S: Final = 10.0
@@ -92,13 +99,15 @@ class Watch:
         return Result(RETRYABLE, self._ended) if self._ended and not is_own else result
 
     def _run(self) -> None:
-        say_unheard_at, record_usage_at = self._now() + NO_BEAT_S, self._now() + USAGE_S
+        say_unheard_at, record_usage_at = self._now() + UNHEARD_S, self._now() + USAGE_S
         while not self._is_over.is_set():
             self._receive(self._now() + TICK_S)
             now = self._now()
-            if now > say_unheard_at and not self._tracks and any(self._folder.glob("*.begin")):
-                self._say("no rank's reports arrive here (UDP): a hang of this training will not be noticed")
-                say_unheard_at = float("inf")
+            if now > say_unheard_at and not self._tracks:
+                has_rank = any(self._folder.glob("*.begin"))
+                if has_rank or self._options.own_launch:
+                    self._say(_NO_BEAT if has_rank else _NO_RANK)
+                say_unheard_at = math.inf if has_rank or self._options.own_launch else now + UNHEARD_S
             if now > record_usage_at:
                 record_usage_at = now + 10 * USAGE_S
                 self._record_usage()
@@ -161,8 +170,12 @@ class Watch:
         return rows
 
     def _record_usage(self) -> None:
-        if beats := [track.beat for tracks in self._tracks.values() for track in tracks.values()]:
-            self._record(events.Usage(ranks={str(beat.rank): (beat.host, *beat.use) for beat in beats}))
+        tracks = [track for ranks in self._tracks.values() for track in ranks.values()]
+        heard_at = max((track.at for track in tracks), default=0.0)
+        beats = [track.beat for track in tracks if not track.is_silent(heard_at)]  # no more those of an earlier step
+        name = "{0.rank}" if len({beat.step for beat in beats}) == 1 else "{0.rank} of step {0.step}"
+        if beats:
+            self._record(events.Usage(ranks={name.format(beat): (beat.host, *beat.use) for beat in beats}))
 
     def _look(self, beats: Sequence[Beat]) -> dict[int, dict[str, Any]]:
         """Return by rank what `look` shows, and at least its state, where its node does not answer in time."""

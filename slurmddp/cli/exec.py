@@ -35,7 +35,7 @@ def exec(  # noqa: A001 - the name of the command
         raise UsageError(f"--node {quote_value(node)} is no node of job {job.job_id}; it has {', '.join(job.nodes)}")
     wanted = None if node else rank or 0
     words, silence, seen = list(command) or [os.environ.get("SHELL", "/bin/sh")], "", []
-    for host, ranks, why in look(job, [node] if node else job.nodes, os.environ, "--list"):
+    for host, ranks, why in look(job, [node] if node else job.nodes, os.environ):
         numbers = [one["rank"] for one in ranks]
         seen += numbers
         chosen = next((number for number in numbers if wanted in (None, number)), None)

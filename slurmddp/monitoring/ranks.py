@@ -72,11 +72,9 @@ def _find_python(run: RunDir) -> str:
     return sys.executable
 
 
-def look(
-    job: RunningJob, nodes: Sequence[str], environ: Environ, *options: str
-) -> Iterator[tuple[str, list[dict[str, Any]], str]]:
+def look(job: RunningJob, nodes: Sequence[str], environ: Environ) -> Iterator[tuple[str, list[dict[str, Any]], str]]:
     """Yield for each node its name, its ranks, and why it has not answered."""
-    return look_at_nodes(job.number, nodes, job.words("look", *options), environ, limit_s=LIMIT_S)
+    return look_at_nodes(job.number, nodes, job.words("look"), environ, limit_s=LIMIT_S)
 
 
 def explain_silence(job: RunningJob, node: str, why: str, words: Sequence[str]) -> str:

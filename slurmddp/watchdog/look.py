@@ -1,6 +1,6 @@
 """Looks at the ranks of a job on one node: where each stands in its program, also when it hangs. Standard library only.
 
-    python -m slurmddp.watchdog.look JOB ATTEMPT [--list]
+    python -m slurmddp.watchdog.look JOB ATTEMPT
 
 It finds the ranks of this attempt among the processes of this user on this machine, and prints for each a line of JSON:
 
@@ -8,18 +8,23 @@ It finds the ranks of this attempt among the processes of this user on this mach
      "stack": [{"file": "/home/me/train.py", "line": 81, "function": "train"}, ...], ...}
 
 The stack is that of the main thread, the innermost frame first; null where there is none, and then `why_no_stack` says
-why. `--list` asks for no stacks.
+why.
 
-At its start a rank opens a file in memory and lets faulthandler write to it at a signal. That is C code, which needs
-neither the GIL nor the main thread. The file's first line says which rank it is, of which attempt. A process is asked
-only if it has this file, under the number that the file itself says: it is no child that has inherited it, and nothing
-else has got its number since. What the rank was doing goes on: its system calls are restarted (SA_RESTART).
+At its start a rank opens a file in memory, whose first line says which rank it is, of which attempt, and a pipe. A
+process is asked only if it has this file, under the number that the file itself says: it is no child that has inherited
+it, and nothing else has got its number since. A thread of the rank waits for a byte in the pipe, and then has
+faulthandler write all stacks to the file: with the GIL, for nothing may change them meanwhile.
+
+Where no answer comes, C code holds the GIL. Then a signal lets faulthandler write without it. It is not sent before: in
+a thread that goes on, faulthandler would follow frames that are no longer there, which ends the process by SIGSEGV
+(seen with Python 3.11, after some thousand signals). What the rank was doing goes on (SA_RESTART).
 """
 
 from __future__ import annotations
 import faulthandler
 import fcntl
 import json
+import math
 import os
 import re
 import signal
@@ -35,7 +40,12 @@ NAME: Final = "slurmddp-stacks"
 SIGNAL: Final = signal.SIGRTMAX - 1
 ANSWER_LIMIT_S: Final = 3.0
 """For all ranks of a node together."""
+_GIL_LIMIT_S: Final = 1.0
+"""A thread gets the GIL within 5 ms (sys.setswitchinterval), unless C code holds it."""
+_HANDLER_S: Final = 0.3
+_END: Final = "end of the stacks\n"
 _POLL_S: Final = 0.01
+_OWN: Final = ("file", "asked", "pipe", "thread")
 _LINK: Final = f"/memfd:{NAME} "
 _BIT: Final = 1 << (SIGNAL - 1)
 TICKS_S: Final = os.sysconf("SC_CLK_TCK")
@@ -51,11 +61,21 @@ def register(**identity: Any) -> None:
     The main thread of the process calls it. Where the system has no files in memory, nothing happens.
     """
     with suppress(OSError, AttributeError):
-        file = _open_in_memory()
+        file, (asked, _) = _open_in_memory(), os.pipe()
+        pipe = str(Path(f"/proc/self/fd/{asked}").readlink())
         fcntl.fcntl(file, fcntl.F_SETFL, os.O_APPEND)
-        own = {"pid": os.getpid(), "file": file, "thread": f"{threading.get_ident():x}"}
+        own = {"pid": os.getpid(), "file": file, "asked": asked, "pipe": pipe, "thread": f"{threading.get_ident():x}"}
         os.write(file, json.dumps({**identity, **own}).encode() + b"\n")
         faulthandler.register(SIGNAL, file=file, all_threads=True)
+        threading.Thread(target=_answer, args=(file, asked, pipe), name="stacks", daemon=True).start()
+
+
+def _answer(file: int, asked: int, pipe: str) -> None:
+    """Write all stacks to the file for each byte in the pipe, until the program closes either."""
+    with suppress(OSError):
+        while str(Path(f"/proc/self/fd/{asked}").readlink()) == pipe and os.read(asked, 1):
+            faulthandler.dump_traceback(file)
+            os.write(file, _END.encode())
 
 
 def _open_in_memory() -> int:
@@ -70,17 +90,17 @@ def _open_in_memory() -> int:
 class Found:
     """A rank's process on this machine."""
 
-    def __init__(self, pid: int, file: int, identity: dict[str, Any], head: int) -> None:
+    def __init__(self, pid: int, identity: dict[str, Any], head: int) -> None:
         self.pid = pid
         self.identity = identity
         """What it has registered with."""
-        self._path = f"/proc/{pid}/fd/{file}"
+        self._fd = f"/proc/{pid}/fd"
         self._head = head
         self._file = -1
-        self._blocking: set[str] = set()
+        self._signal_at = self._signal_limit = math.inf
         self.why_no_stack = ""
 
-    def ask(self, deadline: float) -> None:
+    def ask(self) -> None:
         """Ask for the stack; `answer` waits for it. What an earlier look has left is removed."""
         try:
             state = read_stat(self.pid)[0]
@@ -88,17 +108,15 @@ class Found:
                 self.why_no_stack = "it has ended"
             elif state in "Tt":
                 self.why_no_stack = "it is stopped by a signal or a debugger"
-            elif not _has_signal(f"/proc/{self.pid}", "SigCgt"):
-                self.why_no_stack = "its program has taken the signal for itself"
             else:
-                self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
-                _lock(self._file, deadline)
+                self._file = os.open(f"{self._fd}/{self.identity['file']}", os.O_RDWR | os.O_CLOEXEC)
+                fcntl.flock(self._file, fcntl.LOCK_EX)  # against other looks, which end soon
                 os.ftruncate(self._file, self._head)
-                self._blocking = self._blocking_threads()
-                if not _has_signal(f"/proc/{self.pid}", "ShdPnd"):  # one that was not answered yet is enough
-                    os.kill(self.pid, SIGNAL)
-        except BlockingIOError:
-            self.why_no_stack = "another look at it has not ended"
+                self._signal_at = time.monotonic() + _GIL_LIMIT_S
+                pipe = f"{self._fd}/{self.identity['asked']}"
+                if os.readlink(pipe) == self.identity["pipe"]:  # noqa: PTH115 - as text
+                    with open(pipe, "ab", buffering=0) as asking:  # noqa: PTH123
+                        asking.write(b"?")
         except OSError:
             self.why_no_stack = "it has ended"
 
@@ -109,28 +127,34 @@ class Found:
                 self.why_no_stack = "it has ended"
             elif time.monotonic() > deadline:
                 self.why_no_stack = "it does not answer"
+            elif time.monotonic() > self._signal_at:
+                self._send_signal()
             time.sleep(_POLL_S)
         if self.why_no_stack:
             return None
-        text = os.pread(self._file, os.fstat(self._file).st_size, self._head).decode("ascii", "replace")
-        stack = parse_threads(text).get(self.identity["thread"])
+        stack = parse_threads(self._read()).get(self.identity["thread"])
         self.why_no_stack = "" if stack else "its main thread runs no Python"
         return stack or None
 
-    def _is_written(self) -> bool:
-        """Return whether a stack is there, and the handler of the signal, which blocks it meanwhile, has returned."""
-        is_pending = _has_signal(f"/proc/{self.pid}", "ShdPnd")
-        has_begun = not is_pending and os.fstat(self._file).st_size > self._head
-        return has_begun and self._blocking_threads() <= self._blocking
+    def _send_signal(self) -> None:
+        """Ask without the GIL, once, a process that has a handler; one that was not answered yet is enough."""
+        folder, self._signal_at = f"/proc/{self.pid}", math.inf
+        self._signal_limit = time.monotonic() + _HANDLER_S
+        if _has_signal(folder, "SigCgt") and not _has_signal(folder, "ShdPnd"):
+            os.kill(self.pid, SIGNAL)
 
-    def _blocking_threads(self) -> set[str]:
-        with suppress(OSError):
-            return {task.name for task in Path(f"/proc/{self.pid}/task").iterdir() if _has_signal(f"{task}", "SigBlk")}
-        return set()
+    def _read(self) -> str:
+        return os.pread(self._file, os.fstat(self._file).st_size, self._head).decode("ascii", "replace")
+
+    def _is_written(self) -> bool:
+        """Return whether the stacks are there: up to their end, or for long enough after a signal the main thread's."""
+        text = self._read()
+        is_late = time.monotonic() > self._signal_limit
+        return text.endswith(_END) or (is_late and self.identity["thread"] in parse_threads(text))
 
     def describe(self) -> dict[str, Any]:
         """Return who it is, its state, the function of the kernel in which it waits, and its CPU time."""
-        known = {name: value for name, value in self.identity.items() if name not in ("file", "thread")}
+        known = {name: value for name, value in self.identity.items() if name not in _OWN}
         stat = read_stat(self.pid)
         cpu_s = sum(map(int, stat[11:13])) / TICKS_S
         wchan = read_file(f"/proc/{self.pid}/wchan")
@@ -157,7 +181,7 @@ def _registered(folder: Path) -> Iterator[Found]:
             identity = json.loads(line)
             own_pid = int(re.findall(r"^NSpid:.*?(\d+)$", read_file(f"{folder}/status"), re.MULTILINE)[0])
             if (identity["pid"], identity["file"]) == (own_pid, int(link.name)):  # in a container it has another number
-                yield Found(int(folder.name), int(link.name), identity, len(line))
+                yield Found(int(folder.name), identity, len(line))
 
 
 def parse_threads(text: str) -> dict[str, list[dict[str, Any]]]:
@@ -184,17 +208,6 @@ def _has_signal(folder: str, mask: str) -> bool:
     return bool(found) and bool(int(found[0], 16) & _BIT)
 
 
-def _lock(file: int, deadline: float) -> None:
-    """Lock a file against other looks, until it is closed. Raises BlockingIOError when that is too late."""
-    while True:
-        try:
-            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(_POLL_S)
-
-
 def read_stat(pid: int | str) -> list[str]:
     """Return the fields of proc_pid_stat(5) from the state on; of a process that is gone, as of a dead one."""
     return read_file(f"/proc/{pid}/stat").rpartition(")")[2].split() or ["X"] + ["0"] * 12
@@ -207,18 +220,16 @@ def read_file(path: str) -> str:
     return ""
 
 
-def main(words: list[str]) -> int:
+def main(job: str, attempt: str) -> None:
     """Print a line for each rank of an attempt on this machine."""
-    job, attempt, *options = words
     found, deadline = find_ranks(job, attempt), time.monotonic() + ANSWER_LIMIT_S
-    for one in found if "--list" not in options else ():
-        one.ask(deadline)
     for one in found:
-        stack = None if "--list" in options else one.answer(deadline)
+        one.ask()
+    for one in found:
+        stack = one.answer(deadline)
         sys.stdout.write(json.dumps({**one.describe(), "stack": stack, "why_no_stack": one.why_no_stack}) + "\n")
         sys.stdout.flush()
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(*sys.argv[1:])

@@ -1,19 +1,16 @@
 """A user's own script goes on in its own shell: the launch has its variables, status, input and signals."""
 
-import io
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from slurmddp import variables
-from slurmddp.batch import shell_launch
 from slurmddp.batch.shell_launch import format_start
 from slurmddp.config.batch_script import parse_batch_script
 from slurmddp.config.job_spec import JobSpec
@@ -264,18 +261,3 @@ def test_another_users_folder_is_not_written_to(bench):
     os.chown(bench.folder / "jobs" / "x", 12345, -1)
     assert bench.run("srun echo x.py") == (77, "")
     assert not (bench.folder / "jobs" / "x" / "logs").exists()
-
-
-@pytest.mark.parametrize("attaches", [False, True])
-def test_a_launch_in_which_nothing_attaches_is_named(tmp_path, monkeypatch, attaches):
-    monkeypatch.setattr(shell_launch, "ATTACH_LIMIT_S", 0.05)
-    said = []
-    answer, shell = os.pipe()
-    if attaches:
-        (tmp_path / "0.begin").touch()
-    threading.Timer(0.5, os.write, [shell, b"0 0\n"]).start()
-    with os.fdopen(answer, "rb") as answers:
-        launch = shell_launch.ShellLaunch(io.BytesIO(), answers, said.append)
-        assert launch({variables.ATTEMPT_DIR: str(tmp_path)}) == 0
-    assert [line[:35] for line in said] == ([] if attaches else ["no Python has become a rank within "])
-    os.close(shell)

@@ -8,7 +8,7 @@ from polling import ASK_SLURM_S, until
 from standing import OWN, PROGRAM, Standing
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def start_standing(sandbox, tmp_path_factory):
     """Return a function that starts a job by a launcher, once, and waits until its ranks stand still."""
     root = tmp_path_factory.mktemp("standing")

@@ -16,11 +16,12 @@ from polling import until
 
 from slurmddp import variables
 from slurmddp.batch.policy import Result
-from slurmddp.batch.watch import Watch
+from slurmddp.batch.watch import _NO_RANK, Watch
 from slurmddp.runs.layout import RunDir
 from slurmddp.supervisor_options import Options
 from slurmddp.watchdog.beats import Beat, open_beat, seal
 from slurmddp.watchdog.nodes import look_at_nodes
+from slurmddp.watchdog.policy import follow
 from slurmddp.watchdog.rank import Sampler
 from slurmddp.watchdog.usage import measure
 
@@ -100,20 +101,6 @@ def test_the_form_of_the_flight_recorder():
     from torch._C import _distributed_c10d as c10d  # noqa: PLC0415 - as above
 
     assert "pg_status" in json.loads(c10d._dump_fr_trace_json(includeCollectives=False, onlyActive=True))
-
-
-def test_what_a_look_costs():
-    """The thread that does both once a second takes less than a thousandth of a CPU."""
-    import torch  # noqa: F401, PLC0415 - its modules make some of the look
-
-    sampler = Sampler(threading.main_thread().ident)
-    begin = time.thread_time()
-    for _ in range(100):
-        sampler.sample()
-        measure()
-    took_us = (time.thread_time() - begin) / 100 * 1e6
-    print(f"a look takes {took_us:.0f} us of the CPU")  # noqa: T201 - the figure
-    assert took_us < 1000
 
 
 def test_usage_sees_the_cpu_and_the_files_of_children_and_not_its_own():
@@ -228,16 +215,26 @@ def test_a_stopped_process_is_looked_at_and_named(watched, two_ranks, is_there, 
     assert watched.events[0].reason.startswith(f"rank 1 on n2 {state}, last in ")
 
 
-def test_without_any_report_the_log_says_so_once(watched, monkeypatch):
+@pytest.mark.parametrize(
+    ("own_launch", "has_rank", "said"),
+    [
+        (False, True, ["no rank's reports arrive here (UDP): a hang of this training will not be noticed"]),
+        (True, False, [_NO_RANK]),
+        (False, False, []),
+    ],
+)
+def test_without_any_report_the_log_says_so_once(watched, monkeypatch, own_launch, has_rank, said):
     watched.watch.stop(Result(0, ""))
-    monkeypatch.setattr("slurmddp.batch.watch.NO_BEAT_S", 0.0)
+    monkeypatch.setattr("slurmddp.batch.watch.UNHEARD_S", 0.0)
     monkeypatch.setattr("slurmddp.batch.watch.TICK_S", 0.1)
-    (watched.run.attempt("17", "0.0") / "0.begin").touch()
-    again = Watch(Options(), watched.watch._job, watched.slurm, say=watched.lines.append, record=watched.events.append)
+    if has_rank:
+        (watched.run.attempt("17", "0.0") / "0.begin").touch()
+    options = Options(own_launch=own_launch)
+    again = Watch(options, watched.watch._job, watched.slurm, say=watched.lines.append, record=watched.events.append)
     again.start(watched.watch._environ)
     time.sleep(0.5)
     again.stop(Result(0, ""))
-    assert watched.lines == ["no rank's reports arrive here (UDP): a hang of this training will not be noticed"]
+    assert watched.lines == said
 
 
 def test_at_the_end_of_an_attempt_what_its_ranks_use_is_recorded(watched):
@@ -249,3 +246,12 @@ def test_at_the_end_of_an_attempt_what_its_ranks_use_is_recorded(watched):
     watched.watch.stop(Result(0, ""))
     (usage,) = watched.events
     assert usage.ranks == {"0": ("n2", 2.0, 3000), "1": ("n2", 2.0, 3000)}
+
+
+def test_two_trainings_at_once_are_told_apart_and_one_that_has_ended_is_left_out(watched):
+    usage = lambda tracks: (setattr(watched.watch, "_tracks", tracks), watched.watch._record_usage())  # noqa: E731
+    track = lambda step, at: follow(None, BEAT._replace(rank=0, step=step), at)  # noqa: E731
+    usage({"1": {0: track("1", 100.0)}, "2": {0: track("2", 100.5)}})
+    usage({"1": {0: track("1", 50.0)}, "2": {0: track("2", 100.5)}})
+    both, last = watched.events
+    assert [*both.ranks] == ["0 of step 1", "0 of step 2"] and [*last.ranks] == ["0"]
