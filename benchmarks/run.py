@@ -22,6 +22,7 @@ PARTS = (
     "memory",
     "loop",
     "watching",
+    "beats",
     "epoch",
     "save",
     "faults",
