@@ -35,7 +35,7 @@ OWN = f"""#!/bin/bash
 #SBATCH --cpus-per-task=2
 export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 srun {Path(sys.executable).parent}/torchrun --nnodes=2 --nproc-per-node=2 --rdzv-backend=c10d \\
-  --rdzv-id="$SLURM_JOB_ID" --rdzv-endpoint="$MASTER_ADDR:$((20000 + SLURM_JOB_ID % 9000))" {PROGRAM} KIND plain
+  --rdzv-id="$SLURM_JOB_ID" --rdzv-endpoint="$MASTER_ADDR:$((20000 + SLURM_JOB_ID % 9000))" {PROGRAM} KIND plain MORE
 """
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"}
 NAMED = {"collective", "leave"}
@@ -59,7 +59,7 @@ class Played:
         words += [str(PROGRAM), self.kind, self.program, *more]
         if self.program == "own":
             script = self.root / f"{self.name}.sh"
-            script.write_text(OWN.replace("KIND", self.kind))
+            script.write_text(OWN.replace("KIND", self.kind).replace("MORE", " ".join(more)))
             words = [str(script)]
         words = [SLURMDDP, "submit", *nodes, *words]
         done = subprocess.run(words, cwd=self.root, env=self.environ, capture_output=True, text=True, check=False)
@@ -127,14 +127,15 @@ def test_a_hang_is_found_and_the_training_finished(played, program, kind):
 
 
 @pytest.mark.soak
-def test_a_node_that_is_cut_off_is_named_and_the_training_goes_on_without_it(tmp_path):
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_node_that_is_cut_off_is_named_and_the_training_goes_on_without_it(tmp_path, program):
     """Slurm itself would notice it after two minutes."""
     plan = slurm_sandbox.Plan(name=f"cut-{os.getpid()}", nodes=3, slurmd_timeout_s=120)
     cluster = slurm_sandbox.up(plan, die_with_parent=True)
     try:
-        training = Played(cluster, tmp_path, "steps", "none")
+        training = Played(cluster, tmp_path, program, "none")
         job = training.submit("100")
-        until(lambda: list(training.run.checkpoints.glob("step-*/manifest.json")), 100, training.story)
+        until((training.run.path / "computed").exists, 100, training.story)
         cluster.disconnect("n2")
         until(lambda: training.events("hang"), TIMEOUT_S + 30, training.story)
         until(lambda: training.events("requeue"), 60, training.story)
@@ -143,5 +144,6 @@ def test_a_node_that_is_cut_off_is_named_and_the_training_goes_on_without_it(tmp
     finally:
         cluster.down()
     (hang,) = training.events("hang")
+    print(f"{training.name}: cut: {hang['stalled_s']} s: {hang['reason']}")  # noqa: T201 - the figures
     assert (hang["hung_ranks"], hang["hung_hosts"]) == ([2, 3], ["n2"])
     assert hang["reason"].startswith("ranks 2-3 on n2 unreachable, last "), training.story()
