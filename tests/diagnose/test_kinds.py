@@ -427,3 +427,87 @@ def test_a_launcher_kills_the_ranks_of_a_program_that_failed_and_did_not_run_on(
 def test_what_a_healthy_program_logs_at_every_epoch_is_no_cause():
     epoch = f"{STEPS}validation error 0.12\nWARNING: a worker was killed, restarted it\n"
     assert judge_output(BEGIN + epoch * 6).cause == UNKNOWN
+
+
+OF_LAUNCHER = """Traceback (most recent call last):
+  File "/opt/lib/torch/distributed/launch.py", line 340, in <module>
+    main()
+  File "/opt/lib/torch/distributed/launch.py", line {}
+    {}
+{}
+"""
+IN_SIGNAL = "Killing subprocess 471\n" + OF_LAUNCHER.format(
+    "298, in sigkill_handler", "if last_return_code is not None:", "NameError: name 'last_return_code' is not defined"
+)
+SIGNALLED = OF_LAUNCHER.format("330, in main", "wait()", "torch.api.SignalException: Process 471 got signal: 2")
+CLOSING = OF_LAUNCHER.format("331, in main", "close()", "AttributeError: 'NoneType' object has no attribute 'close'")
+INTERRUPTED = f"^C{TRACE}KeyboardInterrupt\n"
+SET_UP_LINES = "Rank 0 has loaded the data\nusing amp\nit has 42 M parameters\nRank 0 waits\n"
+RETRIES = "".join(
+    f"[W socket.cpp:601] [c10d] The IPv{at} network addresses of (n7, 29500) cannot be retrieved (gai error: -3 - "
+    "Temporary failure in name resolution).\n"
+    for at in (6, 4, 6, 4)
+)
+CANCELLED = f"slurmstepd: error: *** JOB 17 ON n1 {END} ***\nsrun: error: n1: task 1: Terminated\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "words"),
+    [
+        (STEPS + IN_SIGNAL, "interrupted", "launcher"),
+        (STEPS + SIGNALLED, "interrupted", "launcher"),
+        (STEPS + SIGNALLED + DURING + CLOSING, "interrupted", "launcher"),
+        (RAISED + IN_SIGNAL, "exception", "batch is empty"),
+        (RAISED + SIGNALLED, "exception", "batch is empty"),
+        (CLOSING, "exception", "no attribute 'close'"),
+        (RAISED + SET_UP_LINES + INTERRUPTED, "exception", "batch is empty"),
+        (STEPS + RAISED + "step 41: loss 2\n" + INTERRUPTED, "interrupted", ""),
+        (RAISED + "Rank 0 waits\n" + CANCELLED, "exception", "batch is empty"),
+        (STEPS + RAISED + STEPS[:80] + CANCELLED, "cancelled", ""),
+        (RETRIES + CANCELLED, "name-unresolved", "n7"),
+        (RETRIES + INTERRUPTED, "name-unresolved", "n7"),
+        (RETRIES + STEPS + CANCELLED, "cancelled", ""),
+        (INTERRUPTED + WATCHDOG, "interrupted", ""),
+        (WATCHDOG + INTERRUPTED, "collective-timeout", ""),
+    ],
+)
+def test_people_end_a_job_that_has_failed_or_hangs_and_that_is_not_its_cause(tell, text, cause, words):
+    found = tell(BEGIN + text)
+    assert (found.cause, words in found.what) == (cause, True), found.what
+
+
+STORE_IS_GONE = """\
+[rank1]:[W901 21:19:08.277343715 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=51): Connection reset by peer
+Exception raised from recvBytes at /pytorch/c10d/Utils.hpp:675 (most recent call first):
+frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x80 (0x7f15e42d9eb0 in /opt/torch/lib/libc10.so)
+[rank1]:[W901 21:19:08.277343716 ProcessGroupNCCL.cpp:1783] [PG ID 0] Failed to check the "should dump" flag on TCPStore
+"""
+NO_HEARTBEAT = """\
+[rank3]:[E1126 03:11:47.123456789 ProcessGroupNCCL.cpp:1413] [Rank 3] Heartbeat monitor timed out! Process will be ended
+n1:47:48 [0] misc/socket.cc:483 NCCL WARN socketStartConnect: Connect to 10.0.0.2<45763> failed : connection abort
+"""
+
+
+@pytest.mark.parametrize("end", ["Training completed in 0:41:02\n", "Saved the final model to /out\n"])
+@pytest.mark.parametrize("noise", [STORE_IS_GONE, STORE_IS_GONE * 9, NO_HEARTBEAT])
+def test_what_torch_and_nccl_log_after_a_good_end_says_nothing(end, noise):
+    found = judge_output(BEGIN + STEPS + end + noise)
+    assert (found.cause, "no failure" in found.what) == (UNKNOWN, True)
+    assert judge_output(BEGIN + STEPS + end + noise + RAISED).cause == "exception"
+    assert "no failure" not in judge_output(BEGIN + STEPS + noise).what
+
+
+AGENT = "INFO:torch.distributed.elastic.agent.server.api:"
+KILLED_WORKER = (
+    "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 1 (pid: 4713) of binary: py\n"
+    f"{AGENT}[default] Worker group FAILED. 3/3 attempts left; will restart worker group\n"
+)
+FINISHED = f"{AGENT}Local worker group finished (WorkerState.SUCCEEDED). Waiting 300 seconds for other agents\n"
+
+
+@pytest.mark.parametrize("end", [STEPS, f"step 41: loss 2\n{FINISHED}", "one more epoch\nTraining finished\n"])
+@pytest.mark.parametrize("failed", [KILLED_WORKER, RAISED + KILLED_WORKER, KILLED_WORKER + STEPS + KILLED_WORKER])
+def test_workers_that_were_restarted_are_not_why_the_run_failed(tell, failed, end):
+    assert judge_output(BEGIN + STEPS + failed + end).cause == UNKNOWN
+    assert tell(BEGIN + STEPS + failed + STEPS + TRACE + "KeyError: 'lr'\n").what.endswith("KeyError: 'lr'")
+    assert tell(BEGIN + STEPS + failed).cause in ("rank-killed", "exception")
