@@ -166,11 +166,8 @@ def observe_lines(
             after = None if means(line.text, "slurm") and not is_script else ordinary_after[index + 1]
             time = read_time(line, near or 0.0) if line.time is None else line.time
             own_rank, place = line.rank if rank is None else rank, host or line.host
-            ran_on = (
-                (after or 0) > OUTLIVED_LINES
-                or line.offset < worked
-                or (is_script and _has_begun(line, printed or lines))
-            )
+            was_outlived = (after or 0) > OUTLIVED_LINES or line.offset < worked
+            ran_on = was_outlived or (is_script and _has_begun(line, printed or lines))
             more: dict[str, Any] = {"time": time, "lines_after": after, "ran_on": ran_on}
             yield make_observation(*match, make_evidence(line), rank=own_rank, host=place, **more)
 
@@ -193,10 +190,9 @@ def _has_begun(line: LogLine, printed: Sequence[LogLine]) -> bool:
     """
     begin = bisect_right(printed, line.offset, key=lambda one: one.offset)
     below = [one.text for one in printed[begin:]]
-    raised = (find_rule(text, "exception") for text in below if names_exception(text) and not means(text, "script"))
-    return any(means(text, "begun", "at work") for text in below) or any(
-        match and match[0].key != IMPORT_ERROR for match in raised
-    )
+    has_begun = any(means(text, "begun", "at work") for text in below)
+    named = (find_rule(text, "exception") for text in below if names_exception(text) and not means(text, "script"))
+    return has_begun or any(match and match[0].key != IMPORT_ERROR for match in named)
 
 
 def blame_launcher(seen: Observation, lines: Iterable[LogLine]) -> Observation:
@@ -237,11 +233,9 @@ def observe_last_words(
                 continue
             evidence = replace(make_evidence(line), text=text.strip())
             seen = make_observation(rule, groups, evidence, time=line.time, rank=line.rank, host=line.host)
-            seen = replace(seen, ran_on=line.offset < worked)
+            seen = replace(seen, ran_on=line.offset < worked, sure="likely", lines_after=after)
             if is_vague or rule.place == "end" or rule.key not in found:
-                found[rule.key] = replace(
-                    seen, role="symptom" if is_vague else seen.role, sure="likely", lines_after=after
-                )
+                found[rule.key] = replace(seen, role="symptom" if is_vague else seen.role)
             break
     yield from found.values()
 
@@ -359,8 +353,9 @@ def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     """Return the lines from the last start on, if a program was started again into the same file.
 
     A start is where the first two lines of the file, or three that came after an earlier end, are printed again after
-    an end; where another job writes after Slurm has ended the one before; where a launcher starts the program again; and
-    where a program prints much after its launcher has reported the end. What is shorter than the last words of a program is no start.
+    an end; where another job writes after Slurm has ended the one before; where a launcher starts its ranks again; and
+    where a program prints much after its launcher has reported the end. What is shorter than the last words of a
+    program is no start.
     """
     shapes = [line_shape(line.text) for line in lines]
     own = {line.offset for line in ordinary_lines(drop_teardown(lines)) if not names_exception(line.text)}

@@ -54,11 +54,8 @@ def drop_tracebacks(lines: Sequence[LogLine]) -> list[LogLine]:
     mixed = not all("WARN" in line.prefix for line in lines if line.text)  # else it stands before whatever is printed
     for index, line in enumerate(lines):
         if index not in dropped and line.text.endswith(HEADER):
-            dropped |= (
-                (mixed and _find_warned(lines, index))
-                or _find_logged(lines, index)
-                or _find_teardown(lines, index, is_linked=index - 1 in dropped)
-            )
+            logged = (mixed and _find_warned(lines, index)) or _find_logged(lines, index)
+            dropped |= logged or _find_teardown(lines, index, is_linked=index - 1 in dropped)
         elif line.text.startswith("Exception ignored in: <_io.") and _text(lines, index + 1).startswith(
             "BrokenPipeError"
         ):
@@ -113,10 +110,8 @@ def _find_teardown(lines: Sequence[LogLine], head: int, *, is_linked: bool) -> s
             frames += [text] if text.lstrip().startswith("File ") else []
             found.add(index)
         elif means(text, "exception") or text.endswith(HEADER):
-            is_meant = (
-                is_linked or means(text, "launcher error") or any(means(frame, "signal") for frame in frames[-1:])
-            )
-            of_launcher = is_meant and any(means(frame, "launcher") for frame in frames)
+            is_known = is_linked or means(text, "launcher error") or (frames and means(frames[-1], "signal"))
+            of_launcher = is_known and any(means(frame, "launcher") for frame in frames)
             of_child = means(text, "child error") and frames and all(means(frame, "child frame") for frame in frames)
             found |= {index, *(at for at in (head - 1, index + 1) if _text(lines, at).startswith(LINKS))}
             if not means(text, "launcher error") or means(text, "signal"):

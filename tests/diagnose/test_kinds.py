@@ -477,7 +477,7 @@ def test_people_end_a_job_that_has_failed_or_hangs_and_that_is_not_its_cause(tel
 
 
 STORE_IS_GONE = """\
-[rank1]:[W901 21:19:08.277343715 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=51): Connection reset by peer
+[rank1]:[W901 21:19:08.277343715 TCPStore.cpp:125] [c10d] recvValue failed on Socket(fd=51): Connection reset by peer
 Exception raised from recvBytes at /pytorch/c10d/Utils.hpp:675 (most recent call first):
 frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x80 (0x7f15e42d9eb0 in /opt/torch/lib/libc10.so)
 [rank1]:[W901 21:19:08.277343716 ProcessGroupNCCL.cpp:1783] [PG ID 0] Failed to check the "should dump" flag on TCPStore
@@ -499,7 +499,7 @@ def test_what_torch_and_nccl_log_after_a_good_end_says_nothing(end, noise):
 
 AGENT = "INFO:torch.distributed.elastic.agent.server.api:"
 KILLED_WORKER = (
-    "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 1 (pid: 4713) of binary: py\n"
+    "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 1 (pid: 4713) of binary: p\n"
     f"{AGENT}[default] Worker group FAILED. 3/3 attempts left; will restart worker group\n"
 )
 FINISHED = f"{AGENT}Local worker group finished (WorkerState.SUCCEEDED). Waiting 300 seconds for other agents\n"
@@ -511,3 +511,28 @@ def test_workers_that_were_restarted_are_not_why_the_run_failed(tell, failed, en
     assert judge_output(BEGIN + STEPS + failed + end).cause == UNKNOWN
     assert tell(BEGIN + STEPS + failed + STEPS + TRACE + "KeyError: 'lr'\n").what.endswith("KeyError: 'lr'")
     assert tell(BEGIN + STEPS + failed).cause in ("rank-killed", "exception")
+
+
+TAKEN_DOWN = "[E ProcessGroupNCCL.cpp:460] To avoid data inconsistency, we are taking the entire process down.\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "words"),
+    [
+        (f"{STEPS}*** Error in `python': double free or corruption (fasttop): 0x7f00 ***\n", "rank-aborted", "fasttop"),
+        (f"{STEPS}free(): invalid pointer\nAborted (core dumped)\n", "rank-aborted", "overwritten"),
+        (f"{STEPS}malloc_consolidate(): unaligned fastbin chunk detected\n", "rank-aborted", "fastbin"),
+        (f"{TRACE}bdb.BdbQuit\n\n{INTERRUPTED}", "no-terminal", "breakpoint"),
+        ("job.sh: line 14: 9 Killed  python x\nTERM_MEMLIMIT: job killed after reaching LSF memory usage limit.\n",
+         "out-of-memory", "LSF"),
+        (f"{STEPS}slurmstepd: error: *** STEP 17.0 ON n1 {END} ***\n[rank: 3] Received SIGTERM: 15\n",
+         "cancelled", "step"),
+        (f"{PEER}slurmstepd: error: *** STEP 17.0 ON n1 {END} ***\n", UNKNOWN, "lost its peer"),
+        (f"{TAKEN_DOWN}failed (exitcode: -6) local_rank: 0 (pid: 7) of binary: p\n", "nccl-failed", "collective"),
+        (f"{STEPS}n1:39:302 [0] NCCL INFO [Service thread] Connection closed by localRank 1\n", UNKNOWN, "no failure"),
+        ("[n1:7] PMIX ERROR: ERROR in file src/mca/gds/ds12/gds_ds12_lock_pthread.c at line 169\n", UNKNOWN, ""),
+    ],
+)  # fmt: skip
+def test_ends_that_few_words_tell_of(text, cause, words):
+    found = judge_output(BEGIN + text)
+    assert (found.cause, words in found.what) == (cause, True), found.what
