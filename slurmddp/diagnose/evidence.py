@@ -335,7 +335,8 @@ def _counts(seen: Observation, ordinary: Counter[str], *, may_be_well: bool, has
     is_head = seen.line.number <= _HEAD_LINES and seen.rank is None  # much may be printed in the other files, too
     elsewhere = ordinary.total() - ordinary[seen.line.file] if may_be_well and is_head else 0
     is_old = may_be_well and seen.lines_after is not None and seen.lines_after + elsewhere > OUTLIVED_LINES
-    return not is_old and (has_ended or not seen.ran_on)
+    went_on = seen.ran_on or (seen.lines_after and means(seen.line.text, "waiting"))
+    return not is_old and (has_ended or not went_on)
 
 
 def _read_last_start(path: Path, rank: int | None) -> list[LogLine]:

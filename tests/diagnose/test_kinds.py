@@ -536,3 +536,29 @@ TAKEN_DOWN = "[E ProcessGroupNCCL.cpp:460] To avoid data inconsistency, we are t
 def test_ends_that_few_words_tell_of(text, cause, words):
     found = judge_output(BEGIN + text)
     assert (found.cause, words in found.what) == (cause, True), found.what
+
+
+WAITING = (
+    "INFO:root:Waiting in store based barrier to initialize process group for rank: {}, key: k (world_size=8, {}=3)\n"
+)
+WAITS = "".join(WAITING.format(rank, "worker_count") for rank in (0, 2, 1))
+PLAIN = "".join(f"Epoch {at}: accuracy 0.{at}\n" for at in range(10, 14))
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "words"),
+    [
+        (RETRIES, "name-unresolved", "n7"),
+        (RETRIES + PLAIN, UNKNOWN, ""),
+        (RETRIES + "Training finished\n", UNKNOWN, ""),
+        (WAITS, "rank-missing", "only 3 of 8"),
+        (WAITS + CANCELLED, "rank-missing", "only 3 of 8"),
+        (WAITS.replace("size=8", "size=2"), "world-size", "3 reached"),
+        (WAITS + PLAIN, UNKNOWN, ""),
+        (WAITS + PLAIN + CANCELLED, "cancelled", ""),
+        (WAITS + RAISED, "exception", "batch is empty"),
+    ],
+)
+def test_a_program_that_waited_and_printed_more_did_not_hang_there(text, cause, words):
+    found = judge_output(BEGIN + text)
+    assert (found.cause, words in found.what) == (cause, True), found.what
