@@ -141,8 +141,7 @@ def _judge_causes(evidence: Evidence) -> Diagnosis | None:
 
 def _is_last(seen: Observation) -> bool:
     """Return whether a job failed or hung at an observation, for all that is known, before it was ended by hand."""
-    is_last = not seen.ran_on and (seen.lines_after or 0) <= _MOST_AFTER_HANG
-    return is_last and (seen.is_cause or seen.rule.key in _HUNG)
+    return not seen.ran_on and (seen.lines_after or 0) <= _MOST_AFTER_HANG and (seen.is_cause or seen.rule.key in _HUNG)
 
 
 def _find_earliest(observations: Sequence[Observation]) -> Observation | None:

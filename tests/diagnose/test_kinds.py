@@ -562,3 +562,28 @@ PLAIN = "".join(f"Epoch {at}: accuracy 0.{at}\n" for at in range(10, 14))
 def test_a_program_that_waited_and_printed_more_did_not_hang_there(text, cause, words):
     found = judge_output(BEGIN + text)
     assert (found.cause, words in found.what) == (cause, True), found.what
+
+
+MPIRUN = """Primary job  terminated normally, but 1 process returned
+a non-zero exit code. Per user-direction, the job has been aborted.
+mpirun detected that one or more processes exited with non-zero status, thus causing
+"""
+OF_RANK = "subprocess.CalledProcessError: Command '['x.py', '--local_rank=1']' returned non-zero exit status 1."
+SCALE = "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to "
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "words"),
+    [
+        (OF_LAUNCHER.format("257, in main", "cmd=cmd)", OF_RANK), "exit-status", "rank 1"),
+        (RAISED + OF_LAUNCHER.format("257, in main", "cmd=cmd)", OF_RANK), "exception", "batch is empty"),
+        (MPIRUN, UNKNOWN, ""),
+        (f"{TRACE}Exception: Minimum loss scale reached (0.0001). Your loss is exploding.\n", "not-finite", ""),
+        (f"{SCALE}1.45e-303\n" * 4, "not-finite", "303"),
+        (f"{SCALE}32768.0\n" * 4, UNKNOWN, ""),
+        (f"{TRACE}RuntimeError: storage has wrong size: expected 512 got 65536\n", "torn-checkpoint", ""),
+    ],
+)
+def test_what_launchers_and_half_precision_say_last(text, cause, words):
+    found = judge_output(BEGIN + text)
+    assert (found.cause, words in found.what) == (cause, True), found.what
