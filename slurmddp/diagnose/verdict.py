@@ -277,10 +277,10 @@ def _judge_silence(evidence: Evidence) -> Diagnosis | None:
 
 
 def _report_unknown(evidence: Evidence) -> Diagnosis:
-    steps = [seen.line for seen in _observations_of(evidence, {"step-ended"}) if "CANCELLED AT" in seen.line.text]
+    ended = (seen.line for seen in _observations_of(evidence, {"step-ended"}) if "CANCELLED AT" in seen.line.text)
+    steps = [line for line in ended if "TASK FAILURE" not in line.text]
     if steps and not _observations_of(evidence, _PEER_LOST):
-        rule = end_causes()["step"]
-        return rule.make_diagnosis(rule.what, evidence=_select_lines(steps))
+        return (rule := end_causes()["step"]).make_diagnosis(rule.what, evidence=_select_lines(steps))
     first = _find_earliest([seen for seen in evidence.observations if seen.role == "consequence"])
     lines = [first.line, *evidence.suspicious_lines] if first else evidence.suspicious_lines
     what, advice = "the cause is not known", "read the lines above: they are the first that look wrong"
