@@ -17,15 +17,7 @@ from slurmddp.diagnose.running import describe_activity
 from slurmddp.diagnose.verdict import judge
 from slurmddp.errors import ClusterError, SlurmddpError
 from slurmddp.outcome import Kind, Phase
-from slurmddp.runs.facts import (
-    Job,
-    describe_resume,
-    is_resumable,
-    judge_by_slurm,
-    last_end,
-    read_job,
-    set_up_failure,
-)
+from slurmddp.runs.facts import Job, describe_resume, is_resumable, judge_by_slurm, last_end, read_job, set_up_failure
 from slurmddp.runs.history import Event, History, read_outline
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm import queries
@@ -205,11 +197,8 @@ class _Case:
             return
         found = queries.running_on(self.job.partition, self.environ, timeout_s=QUERY_LIMIT_S)
         for job in found[:SHOWN_HOLDERS]:
-            left = (
-                "without a time limit"
-                if job.limit_s is None
-                else f"for at most {format_duration(max(0, job.limit_s - (job.elapsed_s or 0)))} more"
-            )
+            left_s = max(0, (job.limit_s or 0) - (job.elapsed_s or 0))
+            left = "without a time limit" if job.limit_s is None else f"for at most {format_duration(left_s)} more"
             yield Line("squeue", 0, f"job {job.job_id} of {job.user} runs on {job.nodes} {left}")
         if len(found) > SHOWN_HOLDERS:
             yield Line("squeue", 0, f"{count(len(found) - SHOWN_HOLDERS, 'more job')}")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from slurmddp.diagnose.flight_recorder import Divergence, find_lagging_rank
-from slurmddp.diagnose.line_meanings import drop_teardown, drop_tracebacks, means
+from slurmddp.diagnose.line_meanings import LAST_TOLD, drop_noise, drop_teardown, drop_tracebacks, means
 from slurmddp.diagnose.log_reader import LogLine, cut_around, make_evidence, read_lines
 from slurmddp.diagnose.prefixes import TIME, strip_prefixes
 from slurmddp.diagnose.rank_exits import RankExit, parse_rank_exits
@@ -126,14 +126,22 @@ def find_exception_rule(texts: Sequence[str]) -> tuple[int, Rule, Mapping[str, s
 
 def observe_tracebacks(lines: _Lines, *, rank: int | None, host: str = "", worked: int = -1) -> Iterator[Observation]:
     """Yield an observation for each traceback that seems to be fatal; `worked` is where the job was at work last."""
-    found = find_fatal_tracebacks(drop_ignored(lines))
+    lines = drop_ignored(lines)
+    shapes = [line_shape(line.text) for line in ordinary_lines(lines) if not names_exception(line.text)]
+    found = find_fatal_tracebacks(lines)
+    first = {shape: index for index, shape in reversed([*enumerate(shapes)])}
+    last = [line.text for traceback in found[-1:] for line in traceback.exceptions if not traceback.lines_after]
+    was_interrupted = any(means(text, "signal") for text in last)
     for traceback in found:
         if match := find_exception_rule([line.text for line in traceback.exceptions]):
             index, rule, groups = match
             line, after = traceback.exceptions[index], traceback.lines_after
             frame = traceback.own_frame if line is traceback.exceptions[-1] else None
             known = {"time": line.time, "lines_after": after, "frame": make_evidence(frame) if frame else None}
-            raised_on = after > 0 and found[-1].lines_after == 0  # another one ended the program
+            end = len(shapes) - after
+            hung = was_interrupted and all(first[shape] >= end for shape in shapes[end:])  # no more steps: people wait
+            raised_on = bool(last) and after > 0 and not hung  # another one ended the program
+            known["lines_after"] = min(after, 1) if hung else after
             known["ran_on"] = after > MOST_AFTER_FATAL or raised_on or line.offset < worked
             yield make_observation(rule, groups, make_evidence(line), rank=rank, host=host or line.host, **known)
 
@@ -158,11 +166,8 @@ def observe_lines(
             after = None if means(line.text, "slurm") and not is_script else ordinary_after[index + 1]
             time = read_time(line, near or 0.0) if line.time is None else line.time
             own_rank, place = line.rank if rank is None else rank, host or line.host
-            ran_on = (
-                (after or 0) > OUTLIVED_LINES
-                or line.offset < worked
-                or (is_script and _has_begun(line, printed or lines))
-            )
+            was_outlived = (after or 0) > OUTLIVED_LINES or line.offset < worked
+            ran_on = was_outlived or (is_script and _has_begun(line, printed or lines))
             more: dict[str, Any] = {"time": time, "lines_after": after, "ran_on": ran_on}
             yield make_observation(*match, make_evidence(line), rank=own_rank, host=place, **more)
 
@@ -185,10 +190,9 @@ def _has_begun(line: LogLine, printed: Sequence[LogLine]) -> bool:
     """
     begin = bisect_right(printed, line.offset, key=lambda one: one.offset)
     below = [one.text for one in printed[begin:]]
-    raised = (find_rule(text, "exception") for text in below if names_exception(text) and not means(text, "script"))
-    return any(means(text, "begun", "at work") for text in below) or any(
-        match and match[0].key != IMPORT_ERROR for match in raised
-    )
+    has_begun = any(means(text, "begun", "at work") for text in below)
+    named = (find_rule(text, "exception") for text in below if names_exception(text) and not means(text, "script"))
+    return has_begun or any(match and match[0].key != IMPORT_ERROR for match in named)
 
 
 def blame_launcher(seen: Observation, lines: Iterable[LogLine]) -> Observation:
@@ -229,11 +233,9 @@ def observe_last_words(
                 continue
             evidence = replace(make_evidence(line), text=text.strip())
             seen = make_observation(rule, groups, evidence, time=line.time, rank=line.rank, host=line.host)
-            seen = replace(seen, ran_on=line.offset < worked)
+            seen = replace(seen, ran_on=line.offset < worked, sure="likely", lines_after=after)
             if is_vague or rule.place == "end" or rule.key not in found:
-                found[rule.key] = replace(
-                    seen, role="symptom" if is_vague else seen.role, sure="likely", lines_after=after
-                )
+                found[rule.key] = replace(seen, role="symptom" if is_vague else seen.role)
             break
     yield from found.values()
 
@@ -245,7 +247,7 @@ def _last_words(lines: Sequence[LogLine]) -> Iterator[tuple[LogLine, int]]:
     """
     lines = lines[-_MOST_LAST_WORDS:]
     told = [line for line in lines if line.text.strip() and not means(line.text, "warning")]
-    if any(means(line.text, "good end") for line in told[-_HEAD_LINES:]):
+    if any(means(line.text, "good end") for line in told[-LAST_TOLD:]):
         return
     ordinary = [is_ordinary(line) and not means(line.text, "wrong") for line in lines]
     after = [*accumulate(reversed(ordinary), initial=0)][:0:-1]
@@ -277,6 +279,8 @@ def read_log_evidence(
     files = [_read_last_start(path, named.get(path)) for path in dict.fromkeys(paths)]
     kept = [drop_teardown(file) for file in files]
     exits = parse_rank_exits(*([line for file in part for line in file] for part in (files, kept)))
+    if not (has_failed or exits):
+        files, kept = [*map(drop_noise, files)], [*map(drop_noise, kept)]
     found = _read_evidence(kept, files, exits, has_failed=has_failed)
     if found.observations or exits:
         return found
@@ -331,7 +335,8 @@ def _counts(seen: Observation, ordinary: Counter[str], *, may_be_well: bool, has
     is_head = seen.line.number <= _HEAD_LINES and seen.rank is None  # much may be printed in the other files, too
     elsewhere = ordinary.total() - ordinary[seen.line.file] if may_be_well and is_head else 0
     is_old = may_be_well and seen.lines_after is not None and seen.lines_after + elsewhere > OUTLIVED_LINES
-    return not is_old and (has_ended or not seen.ran_on)
+    went_on = seen.ran_on or (seen.lines_after and means(seen.line.text, "waiting"))
+    return not is_old and (has_ended or not went_on)
 
 
 def _read_last_start(path: Path, rank: int | None) -> list[LogLine]:
@@ -349,22 +354,24 @@ def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     """Return the lines from the last start on, if a program was started again into the same file.
 
     A start is where the first two lines of the file, or three that came after an earlier end, are printed again after
-    an end; where another job writes after Slurm has ended the one before; and where a program prints much after its
-    launcher has reported the end. What is shorter than the last words of a program is no start.
+    an end; where another job writes after Slurm has ended the one before; where a launcher starts its ranks again; and
+    where a program prints much after its launcher has reported the end. What is shorter than the last words of a
+    program is no start.
     """
     shapes = [line_shape(line.text) for line in lines]
     own = {line.offset for line in ordinary_lines(drop_teardown(lines)) if not names_exception(line.text)}
     continued = _find_continued(lines, shapes, own)
     starts, sure, heads = [0, *_find_outlived_ends(lines, own)], {0}, set()
+    ends_well = any(means(line.text, "good end") for line in lines[-_CLOSING_LINES:])
     if not any(means(line.text, "launcher end", "end") for line in lines[:2]):
         heads.add(tuple(shapes[:2]))
     ended = ended_well = False
     for index, line in enumerate(lines[:-1]):
         head = tuple(shapes[index : index + 3])
         is_varied = head[0] != head[1]
-        if means(line.text, "job end"):
-            starts += [] if index in continued else [index + 1]
-            sure |= {index + 1} if means(lines[-1].text, "good end") else set()
+        if means(line.text, "job end", "restart"):
+            starts += [] if index in continued and means(line.text, "job end") else [index + 1]
+            sure |= {index + 1} if ends_well else set()
         elif ended and (head in heads or head[:2] in heads) and (is_varied or index not in continued):
             starts.append(index)
             sure |= {index} if ended_well and is_varied else set()

@@ -77,14 +77,8 @@ def _make_failure(run: RunDir, job_id: str, found: Diagnosis, attempts: Sequence
     for events in (attempt.events for attempt in attempts):
         begin, ranks = events.last("checkpoint") or events.events[0], events.last("start")
         gpu_hours = max(0.0, ended - begin.time) * (ranks.count("world_size") if ranks else 0) / _HOUR_S
-    return Failure(
-        run=run.path.name,
-        job=job_id,
-        time=ended,
-        diagnosis=found,
-        nodes=(found.host,) if found.host else (),
-        lost_gpu_hours=gpu_hours,
-    )
+    nodes = (found.host,) if found.host else ()
+    return Failure(run=run.path.name, job=job_id, time=ended, diagnosis=found, nodes=nodes, lost_gpu_hours=gpu_hours)
 
 
 def compare_with_others(found: Diagnosis, run: RunDir) -> Diagnosis:

@@ -47,12 +47,8 @@ def load_dumps(paths: Sequence[Path]) -> dict[Path, FlightRecord]:
     except subprocess.TimeoutExpired as late:
         printed = late.stdout or b""
     lines = printed[: printed.rfind(b"\n") + 1].splitlines()
-    dumps = {path: json.loads(line) for path, line in zip(paths, lines, strict=False)}
-    return {
-        path: {number: (kind, sizes) for number, kind, sizes in entries}
-        for path, entries in dumps.items()
-        if entries is not None
-    }
+    dumps = ((path, json.loads(line)) for path, line in zip(paths, lines, strict=False))
+    return {path: {at: (kind, sizes) for at, kind, sizes in entries} for path, entries in dumps if entries is not None}
 
 
 def find_divergence(records: Mapping[int, FlightRecord]) -> Divergence | None:
@@ -61,8 +57,7 @@ def find_divergence(records: Mapping[int, FlightRecord]) -> Divergence | None:
         return None
     common = set.intersection(*map(set, records.values()))
     for number in sorted(common):
-        odd = _find_odd_rank({rank: record[number] for rank, record in records.items()}, number)
-        if odd:
+        if odd := _find_odd_rank({rank: record[number] for rank, record in records.items()}, number):
             return odd
     last = {rank: max(record, default=0) for rank, record in records.items()}
     rank, ahead = min(last, key=lambda rank: (last[rank], rank)), max(last.values())

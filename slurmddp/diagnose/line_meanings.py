@@ -15,8 +15,8 @@ from slurmddp.diagnose.rule_types import compile_set
 
 Meaning = Literal[
     "slurm", "system", "closing", "advice", "fact", "ended", "warning", "harmless", "wrong", "doubtful", "good end",
-    "end", "launcher end", "script", "begun", "at work", "launcher", "launcher error", "child frame", "child error",
-    "exception", "wrapper", "job end",
+    "end", "launcher end", "script", "begun", "at work", "launcher", "launcher error", "signal", "child frame",
+    "child error", "exception", "wrapper", "job end", "restart", "noise", "waiting",
 ]  # fmt: skip
 _LISTS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))["lines"]
 _LINES: Final = [(name, one) for table in _LISTS for name in table if name != "by" for one in table[name]]
@@ -28,6 +28,8 @@ LINKS: Final = (
 )
 _MOST_LINES: Final = 60
 """Lines of a traceback of a launcher, or of a child whose parent has died."""
+LAST_TOLD: Final = 10
+"""A good end is told in one of so many lines at the end."""
 _IMPORTED: Final = re.compile(r'\s*File "[^"]*/(?:site|dist)-packages/[^"]*", line \d+, in <module>')
 
 
@@ -52,9 +54,8 @@ def drop_tracebacks(lines: Sequence[LogLine]) -> list[LogLine]:
     mixed = not all("WARN" in line.prefix for line in lines if line.text)  # else it stands before whatever is printed
     for index, line in enumerate(lines):
         if index not in dropped and line.text.endswith(HEADER):
-            dropped |= (
-                (mixed and _find_warned(lines, index)) or _find_logged(lines, index) or _find_teardown(lines, index)
-            )
+            logged = (mixed and _find_warned(lines, index)) or _find_logged(lines, index)
+            dropped |= logged or _find_teardown(lines, index, is_linked=index - 1 in dropped)
         elif line.text.startswith("Exception ignored in: <_io.") and _text(lines, index + 1).startswith(
             "BrokenPipeError"
         ):
@@ -65,6 +66,13 @@ def drop_tracebacks(lines: Sequence[LogLine]) -> list[LogLine]:
 def drop_teardown(lines: Sequence[LogLine]) -> list[LogLine]:
     """Return the lines without those tracebacks, without the closing words of any program, and without advice."""
     return [line for line in drop_tracebacks(lines) if not (is_prose(line.text) or means(line.text, "closing"))]
+
+
+def drop_noise(lines: Sequence[LogLine]) -> list[LogLine]:
+    """Return the lines without what torch and NCCL log after a program has told of its good end."""
+    told = [index for index, line in enumerate(lines) if line.text and not means(line.text, "noise")]
+    end = next((index for index in told[-LAST_TOLD:] if means(lines[index].text, "good end")), len(lines))
+    return [line for index, line in enumerate(lines) if index < end or not means(line.text, "noise")]
 
 
 def _text(lines: Sequence[LogLine], index: int) -> str:
@@ -88,10 +96,11 @@ def _find_logged(lines: Sequence[LogLine], head: int) -> set[int]:
     return set() if _text(lines, end + 1).startswith(LINKS) else set(range(head, end + 1))
 
 
-def _find_teardown(lines: Sequence[LogLine], head: int) -> set[int]:
+def _find_teardown(lines: Sequence[LogLine], head: int, *, is_linked: bool) -> set[int]:
     """Return the lines of a traceback of a launcher, or of a child that its dead parent left; none of another one.
 
-    Other processes may print between them.
+    Other processes may print between them. It `is_linked` to a traceback of the launcher, during whose handling it was
+    raised. The line that tells of a signal is none of them.
     """
     frames: list[str] = []
     found = {head}
@@ -101,8 +110,11 @@ def _find_teardown(lines: Sequence[LogLine], head: int) -> set[int]:
             frames += [text] if text.lstrip().startswith("File ") else []
             found.add(index)
         elif means(text, "exception") or text.endswith(HEADER):
-            of_launcher = means(text, "launcher error") and any(means(frame, "launcher") for frame in frames)
+            is_known = is_linked or means(text, "launcher error") or (frames and means(frames[-1], "signal"))
+            of_launcher = is_known and any(means(frame, "launcher") for frame in frames)
             of_child = means(text, "child error") and frames and all(means(frame, "child frame") for frame in frames)
             found |= {index, *(at for at in (head - 1, index + 1) if _text(lines, at).startswith(LINKS))}
+            if not means(text, "launcher error") or means(text, "signal"):
+                found = {at for at in found if not means(lines[at].text, "signal")}
             return found if of_launcher or of_child else set()
     return set()

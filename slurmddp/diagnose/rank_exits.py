@@ -30,6 +30,7 @@ _OF_A_RANK: Final = tuple(
         r"Abort\((?P<status>\d+)\) on node \d+ \(rank (?P<rank>\d+) in comm 0\): application called MPI_Abort",
         r"torchrun: rank (?P<rank>\d+) \(pid \d+\) (?:was killed by (?P<signal>\w+)|ended with (?P<status>\d+))",
         r"rank (?P<rank>\d+) \(pid \d+\) ended with status (?P<status>\d+); stopping the others",
+        r"\S*CalledProcessError: .*--local.rank=(?P<rank>\d+).* returned non-zero exit status (?P<status>\d+)",
         r"\S*ProcessExitedException: process (?P<rank>\d+) terminated with signal (?P<signal>SIG\w+)",
         r"\w+ noticed that process rank (?P<rank>\d+) .*on node (?P<host>\S+) exited on signal (?P<number>\d+)",
     )
@@ -130,14 +131,9 @@ def _parse_line(line: LogLine, *, tasks_are_nodes: bool) -> RankExit | None:
         number = int(named.get("rank") or 0)
         with suppress(UsageError):  # srun's numbers may be those of several tasks, as in 4-7
             number = int(expand(f"[{tasks}]")[0]) if tasks else number
-        return RankExit(
-            line=line,
-            number=number,
-            host="" if "[" in host or "," in host else host,  # srun may name several, as in gpu[01-02]
-            signal=signal,
-            status=status,
-            is_node=tasks_are_nodes and tasks is not None,
-        )
+        host = "" if "[" in host or "," in host else host  # srun may name several, as in gpu[01-02]
+        is_node = tasks_are_nodes and tasks is not None
+        return RankExit(line=line, number=number, host=host, signal=signal, status=status, is_node=is_node)
     if _NOT_MEANT.search(line.text):
         return None
     if match := next((match for regex in _OF_ANY if (match := regex.search(line.text))), None):
@@ -154,9 +150,8 @@ def _parse_end(
         ended_by = _SIGNALS.get(int(status) - _SHELL_OFFSET, "")
         return ended_by, None if ended_by else int(status)
     text = (word or "").removesuffix(" (core dumped)")
-    return (
-        _SIGNALS.get(int(number), f"signal {number}") if number else signal or _SIGNAL_WORDS.get(text.lower(), text)
-    ), None
+    named = signal or _SIGNAL_WORDS.get(text.lower(), text)
+    return _SIGNALS.get(int(number), f"signal {number}") if number else named, None
 
 
 def _parse_root_causes(lines: Sequence[LogLine]) -> Iterator[RankExit]:
@@ -170,11 +165,8 @@ def _parse_root_causes(lines: Sequence[LogLine]) -> Iterator[RankExit]:
             time = None  # torchrun prints the local one
             with suppress(ValueError):
                 time = datetime.strptime(fields.get("time", ""), "%Y-%m-%d_%H:%M:%S").astimezone().timestamp()
-            yield RankExit(
-                line=next((one for one in below if one.text.strip().startswith("exitcode")), line),
-                number=int(fields["rank"]) if fields.get("rank", "").isdecimal() else None,
-                host=fields.get("host", ""),
-                signal=_SIGNALS.get(-code, f"signal {-code}") if code < 0 else "",
-                status=code if code >= 0 else None,
-                time=time,
-            )
+            shown = next((one for one in below if one.text.strip().startswith("exitcode")), line)
+            number = int(fields["rank"]) if fields.get("rank", "").isdecimal() else None
+            signal, status = (_SIGNALS.get(-code, f"signal {-code}"), None) if code < 0 else ("", code)
+            host = fields.get("host", "")
+            yield RankExit(line=shown, number=number, host=host, signal=signal, status=status, time=time)

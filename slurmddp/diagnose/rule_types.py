@@ -97,7 +97,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     state: str = ""
     """Slurm's state of a job, or state and exit code. `{nodes}` and `{by}` are filled in."""
     end: str = ""
-    """The signal that ended a rank, `status`, `silent` or `launcher`. `{status}` is filled in."""
+    """The signal that ended a rank, `status`, `step`, `silent` or `launcher`. `{status}` is filled in."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for fields that do not go together."""

@@ -30,9 +30,7 @@ def describe_activity(attempt: AttemptEvents, folder: Path) -> Diagnosis:
         printed = [state.st_mtime for path in folder.glob("*.out") if (state := path.stat()).st_size]
         silence = f"; a rank printed last {format_duration(max(0.0, now - max(printed)))} ago" if printed else ""
         return Diagnosis(cause="running", what=f"no step is on record{silence}")
-    taken = [
-        (after.time - before.time, after.count("step") - before.count("step")) for before, after in pairwise(steps)
-    ]
+    taken = [(two.time - one.time, two.count("step") - one.count("step")) for one, two in pairwise(steps)]
     paces = [seconds / number for seconds, number in taken if number > 0 and seconds > 0]  # seconds a step
     recent, before = paces[-len(paces) // 4 :], paces[: -len(paces) // 4]
     if len(paces) >= _LEAST_PACES and statistics.median(recent) > _SLOW * statistics.median(before):

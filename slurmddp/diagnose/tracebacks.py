@@ -159,12 +159,8 @@ def find_fatal_tracebacks(lines: Sequence[LogLine]) -> list[Traceback]:
     found = [replace(traceback, lines_after=after[traceback.end]) for traceback in found]
     if fatal := [traceback for traceback in found if traceback.lines_after <= MOST_AFTER_FATAL]:
         return fatal
-    return [
-        last
-        for last in found[-1:]
-        if last.lines_after <= OUTLIVED_LINES
-        and len({line_shape(line.text) for line in ordinary_lines(lines[last.end :])}) > last.lines_after / 2
-    ]
+    shapes = {line_shape(line.text) for last in found[-1:] for line in ordinary_lines(lines[last.end :])}
+    return [last for last in found[-1:] if last.lines_after <= OUTLIVED_LINES and len(shapes) > last.lines_after / 2]
 
 
 def find_own_frame(lines: Sequence[LogLine], exception: int) -> LogLine | None:

@@ -28,8 +28,13 @@ _CAME: Final = compile_regex(r"only (\d{1,6}) of (\d{1,6}) ranks reached the ren
 _PEER_LOST: Final = frozenset({"peer-lost", "aborted"})
 _WAITED: Final = frozenset({"collective-timeout", "rank-missing", "mesh-failed"})
 """What ranks print that waited for another one."""
-_VAGUE: Final = frozenset({"nccl-failed", "gave-up"})
+_VAGUE: Final = frozenset({"nccl-failed", "gave-up", "interrupted"})
 """Symptoms that count only if there is no other symptom."""
+_BY_HAND: Final = frozenset({"interrupted", "terminal-closed", "cancelled"})
+"""People end a job so that hangs because of something else."""
+_HUNG: Final = _WAITED | {"name-unresolved", "head-unreachable"}
+_MOST_AFTER_HANG: Final = 3
+"""A job that hangs prints at most so many ordinary lines."""
 _OUT_OF_MEMORY: Final = "out-of-memory"
 """The kernel killed a process: the others raise exceptions that say no more than that they lost it."""
 _STRONGER: Final = (
@@ -92,7 +97,8 @@ def _weigh_cause(evidence: Evidence, state: str, seen: Observation) -> Observati
         return seen
     first, own = next(iter(evidence.exits), None), _find_exit(evidence, seen)
     external = first is not None and first.signal and (seen.lines_after > 0 or first.signal in _EXTERNAL_ENDS)
-    if first is not None and external:
+    by_hand = first is not None and first.signal == "SIGTERM" and _observations_of(evidence, _BY_HAND)
+    if first is not None and external and not by_hand:
         rule = end_causes().get(first.signal)
         if seen.rule.key not in (rule.key if rule else "", *_KILLERS.get(first.signal, ())):  # it has another cause
             return weaken(seen)
@@ -124,11 +130,18 @@ def _judge_causes(evidence: Evidence) -> Diagnosis | None:
     if _OUT_OF_MEMORY in keys:
         causes = [seen for seen in causes if not (seen.rule.general and seen.rule.place == "exception")]
     specific = [seen for seen in causes if not (seen.rule.general and seen.sure == "likely")]
+    if specific and {seen.rule.key for seen in specific} <= _BY_HAND:
+        specific = [seen for seen in evidence.observations if seen in specific or _is_last(seen)]
     number = next((end.number for end in evidence.exits if end.time is not None), None)  # that torchrun saw fail first
     of_first = (seen for seen in specific or causes if number is not None and seen.rank == number)
     root = next((seen for seen in of_first if seen.time is None or not evidence.attempt), None)
     first = root or _find_earliest(specific or causes)
     return _diagnose_observation(evidence, first) if first else None
+
+
+def _is_last(seen: Observation) -> bool:
+    """Return whether a job failed or hung at an observation, for all that is known, before it was ended by hand."""
+    return not seen.ran_on and (seen.lines_after or 0) <= _MOST_AFTER_HANG and (seen.is_cause or seen.rule.key in _HUNG)
 
 
 def _find_earliest(observations: Sequence[Observation]) -> Observation | None:
@@ -264,6 +277,10 @@ def _judge_silence(evidence: Evidence) -> Diagnosis | None:
 
 
 def _report_unknown(evidence: Evidence) -> Diagnosis:
+    ended = (seen.line for seen in _observations_of(evidence, {"step-ended"}) if "CANCELLED AT" in seen.line.text)
+    steps = [line for line in ended if "TASK FAILURE" not in line.text]
+    if steps and not _observations_of(evidence, _PEER_LOST):
+        return (rule := end_causes()["step"]).make_diagnosis(rule.what, evidence=_select_lines(steps))
     first = _find_earliest([seen for seen in evidence.observations if seen.role == "consequence"])
     lines = [first.line, *evidence.suspicious_lines] if first else evidence.suspicious_lines
     what, advice = "the cause is not known", "read the lines above: they are the first that look wrong"

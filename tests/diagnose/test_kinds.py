@@ -427,3 +427,163 @@ def test_a_launcher_kills_the_ranks_of_a_program_that_failed_and_did_not_run_on(
 def test_what_a_healthy_program_logs_at_every_epoch_is_no_cause():
     epoch = f"{STEPS}validation error 0.12\nWARNING: a worker was killed, restarted it\n"
     assert judge_output(BEGIN + epoch * 6).cause == UNKNOWN
+
+
+OF_LAUNCHER = """Traceback (most recent call last):
+  File "/opt/lib/torch/distributed/launch.py", line 340, in <module>
+    main()
+  File "/opt/lib/torch/distributed/launch.py", line {}
+    {}
+{}
+"""
+IN_SIGNAL = "Killing subprocess 471\n" + OF_LAUNCHER.format(
+    "298, in sigkill_handler", "if last_return_code is not None:", "NameError: name 'last_return_code' is not defined"
+)
+SIGNALLED = OF_LAUNCHER.format("330, in main", "wait()", "torch.api.SignalException: Process 471 got signal: 2")
+CLOSING = OF_LAUNCHER.format("331, in main", "close()", "AttributeError: 'NoneType' object has no attribute 'close'")
+INTERRUPTED = f"^C{TRACE}KeyboardInterrupt\n"
+SET_UP_LINES = "Rank 0 has loaded the data\nusing amp\nit has 42 M parameters\nRank 0 waits\n"
+RETRIES = "".join(
+    f"[W socket.cpp:601] [c10d] The IPv{at} network addresses of (n7, 29500) cannot be retrieved (gai error: -3 - "
+    "Temporary failure in name resolution).\n"
+    for at in (6, 4, 6, 4)
+)
+CANCELLED = f"slurmstepd: error: *** JOB 17 ON n1 {END} ***\nsrun: error: n1: task 1: Terminated\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "words"),
+    [
+        (STEPS + IN_SIGNAL, "interrupted", "launcher"),
+        (STEPS + SIGNALLED, "interrupted", "launcher"),
+        (STEPS + SIGNALLED + DURING + CLOSING, "interrupted", "launcher"),
+        (RAISED + IN_SIGNAL, "exception", "batch is empty"),
+        (RAISED + SIGNALLED, "exception", "batch is empty"),
+        (CLOSING, "exception", "no attribute 'close'"),
+        (RAISED + SET_UP_LINES + INTERRUPTED, "exception", "batch is empty"),
+        (STEPS + RAISED + "step 41: loss 2\n" + INTERRUPTED, "interrupted", ""),
+        (RAISED + "Rank 0 waits\n" + CANCELLED, "exception", "batch is empty"),
+        (STEPS + RAISED + STEPS[:80] + CANCELLED, "cancelled", ""),
+        (RETRIES + CANCELLED, "name-unresolved", "n7"),
+        (RETRIES + INTERRUPTED, "name-unresolved", "n7"),
+        (RETRIES + STEPS + CANCELLED, "cancelled", ""),
+        (INTERRUPTED + WATCHDOG, "interrupted", ""),
+        (WATCHDOG + INTERRUPTED, "collective-timeout", ""),
+    ],
+)
+def test_people_end_a_job_that_has_failed_or_hangs_and_that_is_not_its_cause(tell, text, cause, words):
+    found = tell(BEGIN + text)
+    assert (found.cause, words in found.what) == (cause, True), found.what
+
+
+STORE_IS_GONE = """\
+[rank1]:[W901 21:19:08.277343715 TCPStore.cpp:125] [c10d] recvValue failed on Socket(fd=51): Connection reset by peer
+Exception raised from recvBytes at /pytorch/c10d/Utils.hpp:675 (most recent call first):
+frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x80 (0x7f15e42d9eb0 in /opt/torch/lib/libc10.so)
+[rank1]:[W901 21:19:08.277343716 ProcessGroupNCCL.cpp:1783] [PG ID 0] Failed to check the "should dump" flag on TCPStore
+"""
+NO_HEARTBEAT = """\
+[rank3]:[E1126 03:11:47.123456789 ProcessGroupNCCL.cpp:1413] [Rank 3] Heartbeat monitor timed out! Process will be ended
+n1:47:48 [0] misc/socket.cc:483 NCCL WARN socketStartConnect: Connect to 10.0.0.2<45763> failed : connection abort
+"""
+
+
+@pytest.mark.parametrize("end", ["Training completed in 0:41:02\n", "Saved the final model to /out\n"])
+@pytest.mark.parametrize("noise", [STORE_IS_GONE, STORE_IS_GONE * 9, NO_HEARTBEAT])
+def test_what_torch_and_nccl_log_after_a_good_end_says_nothing(end, noise):
+    found = judge_output(BEGIN + STEPS + end + noise)
+    assert (found.cause, "no failure" in found.what) == (UNKNOWN, True)
+    assert judge_output(BEGIN + STEPS + end + noise + RAISED).cause == "exception"
+    assert "no failure" not in judge_output(BEGIN + STEPS + noise).what
+
+
+AGENT = "INFO:torch.distributed.elastic.agent.server.api:"
+KILLED_WORKER = (
+    "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 1 (pid: 4713) of binary: p\n"
+    f"{AGENT}[default] Worker group FAILED. 3/3 attempts left; will restart worker group\n"
+)
+FINISHED = f"{AGENT}Local worker group finished (WorkerState.SUCCEEDED). Waiting 300 seconds for other agents\n"
+
+
+@pytest.mark.parametrize("end", [STEPS, f"step 41: loss 2\n{FINISHED}", "one more epoch\nTraining finished\n"])
+@pytest.mark.parametrize("failed", [KILLED_WORKER, RAISED + KILLED_WORKER, KILLED_WORKER + STEPS + KILLED_WORKER])
+def test_workers_that_were_restarted_are_not_why_the_run_failed(tell, failed, end):
+    assert judge_output(BEGIN + STEPS + failed + end).cause == UNKNOWN
+    assert tell(BEGIN + STEPS + failed + STEPS + TRACE + "KeyError: 'lr'\n").what.endswith("KeyError: 'lr'")
+    assert tell(BEGIN + STEPS + failed).cause in ("rank-killed", "exception")
+
+
+TAKEN_DOWN = "[E ProcessGroupNCCL.cpp:460] To avoid data inconsistency, we are taking the entire process down.\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "words"),
+    [
+        (f"{STEPS}*** Error in `python': double free or corruption (fasttop): 0x7f00 ***\n", "rank-aborted", "fasttop"),
+        (f"{STEPS}free(): invalid pointer\nAborted (core dumped)\n", "rank-aborted", "overwritten"),
+        (f"{STEPS}malloc_consolidate(): unaligned fastbin chunk detected\n", "rank-aborted", "fastbin"),
+        (f"{TRACE}bdb.BdbQuit\n\n{INTERRUPTED}", "no-terminal", "breakpoint"),
+        ("job.sh: line 14: 9 Killed  python x\nTERM_MEMLIMIT: job killed after reaching LSF memory usage limit.\n",
+         "out-of-memory", "LSF"),
+        (f"{STEPS}slurmstepd: error: *** STEP 17.0 ON n1 {END} ***\n[rank: 3] Received SIGTERM: 15\n",
+         "cancelled", "step"),
+        (f"{PEER}slurmstepd: error: *** STEP 17.0 ON n1 {END} ***\n", UNKNOWN, "lost its peer"),
+        (f"{TAKEN_DOWN}failed (exitcode: -6) local_rank: 0 (pid: 7) of binary: p\n", "nccl-failed", "collective"),
+        (f"{STEPS}n1:39:302 [0] NCCL INFO [Service thread] Connection closed by localRank 1\n", UNKNOWN, "no failure"),
+        ("[n1:7] PMIX ERROR: ERROR in file src/mca/gds/ds12/gds_ds12_lock_pthread.c at line 169\n", UNKNOWN, ""),
+    ],
+)  # fmt: skip
+def test_ends_that_few_words_tell_of(text, cause, words):
+    found = judge_output(BEGIN + text)
+    assert (found.cause, words in found.what) == (cause, True), found.what
+
+
+WAITING = (
+    "INFO:root:Waiting in store based barrier to initialize process group for rank: {}, key: k (world_size=8, {}=3)\n"
+)
+WAITS = "".join(WAITING.format(rank, "worker_count") for rank in (0, 2, 1))
+PLAIN = "".join(f"Epoch {at}: accuracy 0.{at}\n" for at in range(10, 14))
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "words"),
+    [
+        (RETRIES, "name-unresolved", "n7"),
+        (RETRIES + PLAIN, UNKNOWN, ""),
+        (RETRIES + "Training finished\n", UNKNOWN, ""),
+        (WAITS, "rank-missing", "only 3 of 8"),
+        (WAITS + CANCELLED, "rank-missing", "only 3 of 8"),
+        (WAITS.replace("size=8", "size=2"), "world-size", "3 reached"),
+        (WAITS + PLAIN, UNKNOWN, ""),
+        (WAITS + PLAIN + CANCELLED, "cancelled", ""),
+        (WAITS + RAISED, "exception", "batch is empty"),
+    ],
+)
+def test_a_program_that_waited_and_printed_more_did_not_hang_there(text, cause, words):
+    found = judge_output(BEGIN + text)
+    assert (found.cause, words in found.what) == (cause, True), found.what
+
+
+MPIRUN = """Primary job  terminated normally, but 1 process returned
+a non-zero exit code. Per user-direction, the job has been aborted.
+mpirun detected that one or more processes exited with non-zero status, thus causing
+"""
+OF_RANK = "subprocess.CalledProcessError: Command '['x.py', '--local_rank=1']' returned non-zero exit status 1."
+SCALE = "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to "
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "words"),
+    [
+        (OF_LAUNCHER.format("257, in main", "cmd=cmd)", OF_RANK), "exit-status", "rank 1"),
+        (RAISED + OF_LAUNCHER.format("257, in main", "cmd=cmd)", OF_RANK), "exception", "batch is empty"),
+        (MPIRUN, UNKNOWN, ""),
+        (f"{TRACE}Exception: Minimum loss scale reached (0.0001). Your loss is exploding.\n", "not-finite", ""),
+        (f"{SCALE}1.45e-303\n" * 4, "not-finite", "303"),
+        (f"{SCALE}32768.0\n" * 4, UNKNOWN, ""),
+        (f"{TRACE}RuntimeError: storage has wrong size: expected 512 got 65536\n", "torn-checkpoint", ""),
+    ],
+)
+def test_what_launchers_and_half_precision_say_last(text, cause, words):
+    found = judge_output(BEGIN + text)
+    assert (found.cause, words in found.what) == (cause, True), found.what

@@ -133,5 +133,5 @@ def find_state_rule(state: str, exit_code: str) -> Rule | None:
 
 @cache
 def end_causes() -> Mapping[str, Rule]:
-    """Return what the ends of ranks mean: by the signal, `status`, `silent` without a record, `launcher` in each."""
+    """Return what the ends of ranks mean: by the signal, `status`, `step`, `silent`: no record, `launcher` in all."""
     return {rule.end: rule for rule in load_rules().own if rule.end}
