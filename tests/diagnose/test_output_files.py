@@ -374,6 +374,7 @@ def test_a_log_is_told_by_its_last_start_and_its_last_words(log, cause, said):
 @pytest.mark.parametrize("opener", [gzip.open, bz2.open, lzma.open])
 def test_a_compressed_bomb_is_refused_before_it_fills_the_disk(tmp_path, monkeypatch, opener):
     monkeypatch.setattr(output_files, "MOST_BYTES", 2**22)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # other tests unpack at the same time
     path = tmp_path / {gzip.open: "x.gz", bz2.open: "x.bz2", lzma.open: "x.xz"}[opener]
     with opener(path, "wb") as file:
         for _ in range(64):
@@ -383,7 +384,7 @@ def test_a_compressed_bomb_is_refused_before_it_fills_the_disk(tmp_path, monkeyp
         UsageError, match=r"x\..*' has too much text: .* zcat FILE \| tail -c 1G \| slurmddp diagnose -"
     ):
         diagnose_output([str(path)], io.BytesIO())
-    assert not [*Path(tempfile.gettempdir()).glob("slurmddp-*/0")]
+    assert not [*tmp_path.glob("slurmddp-*/0")]
 
 
 @pytest.mark.skipif(not shutil.which("zstd"), reason="needs the program zstd")
