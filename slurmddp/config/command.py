@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Final, Literal, NamedTuple
 
-from slurmddp.config.foreign_options import FOREIGN, Meaning, key_of
+from slurmddp.config.foreign_options import Meaning, foreign, key_of
 from slurmddp.errors import UsageError
 from slurmddp.text import quote_value
 
@@ -199,7 +199,7 @@ def _read_launcher(name: str, rest: tuple[str, ...]) -> _LauncherLine:
     while options:
         word = options.pop(0)
         option, equals, value = word.partition("=")
-        found_option = FOREIGN.get(key_of(option)) if word.startswith("-") else None
+        found_option = foreign().get(key_of(option)) if word.startswith("-") else None
         if found_option is None or not found_option.meaning:
             others.append(word)
             continue
