@@ -21,7 +21,7 @@ from click.testing import CliRunner
 
 from slurmddp import exit_codes, variables
 from slurmddp.cli import group
-from slurmddp.config.foreign_options import FOREIGN
+from slurmddp.config.foreign_options import foreign
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.config.worker_options import WORKER_FIELDS
 from slurmddp.diagnose.rule_types import Rule
@@ -102,7 +102,7 @@ def worker_keys() -> str:
 
 def refused_options() -> str:
     """Return the options of sbatch that `--sbatch` refuses, and what to type instead."""
-    known = {name: entry for name, entry in FOREIGN.items() if entry.of_sbatch and len(name) > 1}
+    known = {name: entry for name, entry in foreign().items() if entry.of_sbatch and len(name) > 1}
     return _table("option of sbatch | instead", ((f"`{name}`", entry.advice) for name, entry in known.items()))
 
 

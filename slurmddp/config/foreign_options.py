@@ -8,8 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-import tomllib
-
 Meaning = Literal["", "nodes", "ranks_per_node", "ranks", "rendezvous"]
 
 
