@@ -30,8 +30,8 @@ _WAITED: Final = frozenset({"collective-timeout", "rank-missing", "mesh-failed"}
 """What ranks print that waited for another one."""
 _VAGUE: Final = frozenset({"nccl-failed", "gave-up", "interrupted"})
 """Symptoms that count only if there is no other symptom."""
-_BY_HAND: Final = frozenset({"interrupted", "terminal-closed", "cancelled"})
-"""People end a job so that hangs because of something else."""
+_BY_HAND: Final = frozenset({"interrupted", "terminal-closed", "cancelled", "time-limit"})
+"""So people, or its time limit, end a job that hangs because of something else."""
 _HUNG: Final = _WAITED | {"name-unresolved", "head-unreachable"}
 _MOST_AFTER_HANG: Final = 3
 """A job that hangs prints at most so many ordinary lines."""

@@ -466,6 +466,8 @@ CANCELLED = f"slurmstepd: error: *** JOB 17 ON n1 {END} ***\nsrun: error: n1: ta
         (STEPS + RAISED + STEPS[:80] + CANCELLED, "cancelled", ""),
         (RETRIES + CANCELLED, "name-unresolved", "n7"),
         (RETRIES + INTERRUPTED, "name-unresolved", "n7"),
+        (RETRIES + LIMIT, "name-unresolved", "n7"),
+        (RETRIES + STEPS + LIMIT, "time-limit", ""),
         (RETRIES + STEPS + CANCELLED, "cancelled", ""),
         (INTERRUPTED + WATCHDOG, "interrupted", ""),
         (WATCHDOG + INTERRUPTED, "collective-timeout", ""),
@@ -575,7 +577,7 @@ SCALE = "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to
 @pytest.mark.parametrize(
     ("text", "cause", "words"),
     [
-        (OF_LAUNCHER.format("257, in main", "cmd=cmd)", OF_RANK), "exit-status", "rank 1"),
+        (OF_LAUNCHER.format("257, in main", "cmd=cmd)", OF_RANK), UNKNOWN, ""),
         (RAISED + OF_LAUNCHER.format("257, in main", "cmd=cmd)", OF_RANK), "exception", "batch is empty"),
         (MPIRUN, UNKNOWN, ""),
         (f"{TRACE}Exception: Minimum loss scale reached (0.0001). Your loss is exploding.\n", "not-finite", ""),
