@@ -131,7 +131,8 @@ def _judge_causes(evidence: Evidence) -> Diagnosis | None:
         causes = [seen for seen in causes if not (seen.rule.general and seen.rule.place == "exception")]
     specific = [seen for seen in causes if not (seen.rule.general and seen.sure == "likely")]
     if specific and {seen.rule.key for seen in specific} <= _BY_HAND:
-        specific = [seen for seen in evidence.observations if seen in specific or _is_last(seen)]
+        last = [seen for seen in evidence.observations if seen.rule.key not in weaker and _is_last(seen)]
+        specific = [seen for seen in evidence.observations if seen in specific or seen in last]
     number = next((end.number for end in evidence.exits if end.time is not None), None)  # that torchrun saw fail first
     of_first = (seen for seen in specific or causes if number is not None and seen.rank == number)
     root = next((seen for seen in of_first if seen.time is None or not evidence.attempt), None)
