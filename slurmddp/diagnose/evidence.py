@@ -128,21 +128,20 @@ def observe_tracebacks(lines: _Lines, *, rank: int | None, host: str = "", worke
     """Yield an observation for each traceback that seems to be fatal; `worked` is where the job was at work last."""
     lines = drop_ignored(lines)
     shapes = [line_shape(line.text) for line in ordinary_lines(lines) if not names_exception(line.text)]
+    new = {shape: index for index, shape in reversed([*enumerate(shapes)])}
+    fresh = [*accumulate((new[shapes[index]] == index for index in reversed(range(len(shapes)))), initial=0)][::-1]
     found = find_fatal_tracebacks(lines)
-    first = {shape: index for index, shape in reversed([*enumerate(shapes)])}
     last = [line.text for traceback in found[-1:] for line in traceback.exceptions if not traceback.lines_after]
-    was_interrupted = any(means(text, "signal") for text in last)
     for traceback in found:
         if match := find_exception_rule([line.text for line in traceback.exceptions]):
             index, rule, groups = match
-            line, after = traceback.exceptions[index], traceback.lines_after
+            end = max(0, len(shapes) - traceback.lines_after)
+            hung = any(means(text, "signal") for text in last) and 2 * fresh[end] >= len(shapes) - end  # no more steps
+            line, after = traceback.exceptions[index], min(traceback.lines_after, 1 if hung else len(lines))
             frame = traceback.own_frame if line is traceback.exceptions[-1] else None
             known = {"time": line.time, "lines_after": after, "frame": make_evidence(frame) if frame else None}
-            end = len(shapes) - after
-            hung = was_interrupted and all(first[shape] >= end for shape in shapes[end:])  # no more steps: people wait
-            raised_on = bool(last) and after > 0 and not hung  # another one ended the program
-            known["lines_after"] = min(after, 1) if hung else after
-            known["ran_on"] = after > MOST_AFTER_FATAL or raised_on or line.offset < worked
+            most = 0 if last and not hung else MOST_AFTER_FATAL  # another one ended the program
+            known["ran_on"] = after > most or line.offset < worked
             yield make_observation(rule, groups, make_evidence(line), rank=rank, host=host or line.host, **known)
 
 

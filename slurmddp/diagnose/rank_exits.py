@@ -30,7 +30,6 @@ _OF_A_RANK: Final = tuple(
         r"Abort\((?P<status>\d+)\) on node \d+ \(rank (?P<rank>\d+) in comm 0\): application called MPI_Abort",
         r"torchrun: rank (?P<rank>\d+) \(pid \d+\) (?:was killed by (?P<signal>\w+)|ended with (?P<status>\d+))",
         r"rank (?P<rank>\d+) \(pid \d+\) ended with status (?P<status>\d+); stopping the others",
-        r"\S*CalledProcessError: .*--local.rank=(?P<rank>\d+).* returned non-zero exit status (?P<status>\d+)",
         r"\S*ProcessExitedException: process (?P<rank>\d+) terminated with signal (?P<signal>SIG\w+)",
         r"\w+ noticed that process rank (?P<rank>\d+) .*on node (?P<host>\S+) exited on signal (?P<number>\d+)",
     )

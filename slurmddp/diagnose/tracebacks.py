@@ -157,7 +157,8 @@ def find_fatal_tracebacks(lines: Sequence[LogLine]) -> list[Traceback]:
     ordinary = [is_ordinary(line) and not (names_exception(line.text) and _is_told(line, exceptions)) for line in lines]
     after = [*accumulate(reversed(ordinary), initial=0)][::-1]  # one pass: programs log thousands of caught exceptions
     found = [replace(traceback, lines_after=after[traceback.end]) for traceback in found]
-    if fatal := [traceback for traceback in found if traceback.lines_after <= MOST_AFTER_FATAL]:
+    was_interrupted = any(means(line.text, "signal") for last in found[-1:] for line in last.exceptions)
+    if fatal := [one for one in found if was_interrupted or one.lines_after <= MOST_AFTER_FATAL]:
         return fatal
     shapes = {line_shape(line.text) for last in found[-1:] for line in ordinary_lines(lines[last.end :])}
     return [last for last in found[-1:] if last.lines_after <= OUTLIVED_LINES and len(shapes) > last.lines_after / 2]

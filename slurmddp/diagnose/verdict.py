@@ -30,8 +30,8 @@ _WAITED: Final = frozenset({"collective-timeout", "rank-missing", "mesh-failed"}
 """What ranks print that waited for another one."""
 _VAGUE: Final = frozenset({"nccl-failed", "gave-up", "interrupted"})
 """Symptoms that count only if there is no other symptom."""
-_BY_HAND: Final = frozenset({"interrupted", "terminal-closed", "cancelled"})
-"""People end a job so that hangs because of something else."""
+_BY_HAND: Final = frozenset({"interrupted", "terminal-closed", "cancelled", "time-limit"})
+"""So people, or its time limit, end a job that hangs because of something else."""
 _HUNG: Final = _WAITED | {"name-unresolved", "head-unreachable"}
 _MOST_AFTER_HANG: Final = 3
 """A job that hangs prints at most so many ordinary lines."""
@@ -131,7 +131,8 @@ def _judge_causes(evidence: Evidence) -> Diagnosis | None:
         causes = [seen for seen in causes if not (seen.rule.general and seen.rule.place == "exception")]
     specific = [seen for seen in causes if not (seen.rule.general and seen.sure == "likely")]
     if specific and {seen.rule.key for seen in specific} <= _BY_HAND:
-        specific = [seen for seen in evidence.observations if seen in specific or _is_last(seen)]
+        last = [seen for seen in evidence.observations if seen.rule.key not in weaker and _is_last(seen)]
+        specific = [seen for seen in evidence.observations if seen in specific or seen in last]
     number = next((end.number for end in evidence.exits if end.time is not None), None)  # that torchrun saw fail first
     of_first = (seen for seen in specific or causes if number is not None and seen.rank == number)
     root = next((seen for seen in of_first if seen.time is None or not evidence.attempt), None)

@@ -442,6 +442,7 @@ IN_SIGNAL = "Killing subprocess 471\n" + OF_LAUNCHER.format(
 SIGNALLED = OF_LAUNCHER.format("330, in main", "wait()", "torch.api.SignalException: Process 471 got signal: 2")
 CLOSING = OF_LAUNCHER.format("331, in main", "close()", "AttributeError: 'NoneType' object has no attribute 'close'")
 INTERRUPTED = f"^C{TRACE}KeyboardInterrupt\n"
+SETTINGS = (abs, all, any, bin, bool, bytes, chr, dict, dir, eval, exec, filter, float, hash, hex, id, int, iter, len)
 SET_UP_LINES = "Rank 0 has loaded the data\nusing amp\nit has 42 M parameters\nRank 0 waits\n"
 RETRIES = "".join(
     f"[W socket.cpp:601] [c10d] The IPv{at} network addresses of (n7, 29500) cannot be retrieved (gai error: -3 - "
@@ -461,11 +462,16 @@ CANCELLED = f"slurmstepd: error: *** JOB 17 ON n1 {END} ***\nsrun: error: n1: ta
         (RAISED + SIGNALLED, "exception", "batch is empty"),
         (CLOSING, "exception", "no attribute 'close'"),
         (RAISED + SET_UP_LINES + INTERRUPTED, "exception", "batch is empty"),
+        (RAISED + "".join(f"{at.__name__} = 1\n" for at in SETTINGS) + INTERRUPTED, "exception", "batch is empty"),
+        (RAISED + STEPS + INTERRUPTED, "interrupted", ""),
         (STEPS + RAISED + "step 41: loss 2\n" + INTERRUPTED, "interrupted", ""),
         (RAISED + "Rank 0 waits\n" + CANCELLED, "exception", "batch is empty"),
         (STEPS + RAISED + STEPS[:80] + CANCELLED, "cancelled", ""),
         (RETRIES + CANCELLED, "name-unresolved", "n7"),
         (RETRIES + INTERRUPTED, "name-unresolved", "n7"),
+        (RETRIES + LIMIT, "name-unresolved", "n7"),
+        (RETRIES + STEPS + LIMIT, "time-limit", ""),
+        (SET_UP + CANCELLED, "cancelled", ""),
         (RETRIES + STEPS + CANCELLED, "cancelled", ""),
         (INTERRUPTED + WATCHDOG, "interrupted", ""),
         (WATCHDOG + INTERRUPTED, "collective-timeout", ""),
@@ -575,7 +581,7 @@ SCALE = "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to
 @pytest.mark.parametrize(
     ("text", "cause", "words"),
     [
-        (OF_LAUNCHER.format("257, in main", "cmd=cmd)", OF_RANK), "exit-status", "rank 1"),
+        (OF_LAUNCHER.format("257, in main", "cmd=cmd)", OF_RANK), UNKNOWN, ""),
         (RAISED + OF_LAUNCHER.format("257, in main", "cmd=cmd)", OF_RANK), "exception", "batch is empty"),
         (MPIRUN, UNKNOWN, ""),
         (f"{TRACE}Exception: Minimum loss scale reached (0.0001). Your loss is exploding.\n", "not-finite", ""),
