@@ -83,7 +83,7 @@ def read_files(job: JobStatus, rank: int) -> RunView:
         return RunView()
     try:
         events = _read_events(job.run, file_size(job.run.events))
-        wanted = Selection(run=job.run, job_id=job.job_id, ranks=frozenset({rank}), hosts=False)
+        wanted = Selection(run=job.run, job_id=job.job_id, ranks=frozenset({rank}))
         facts = read_job(job.run, job.job_id, job.slurm, silent=not job.outcome.final, history=events)
         return RunView(
             progress=read_progress(job.run, facts, now=time.time()),
