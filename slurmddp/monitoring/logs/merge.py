@@ -128,10 +128,9 @@ def lines(wanted: Selection, tail: int | None = None) -> Iterator[Line]:
 def last_lines_of_settings(sweep: lookup.Target, count: int) -> dict[RunDir, list[Line]]:
     """Return the last lines of rank 0 of each setting of a sweep, in the newest attempt of its newest job with one."""
     found: dict[RunDir, list[Line]] = {}
-    for job_id, run in lookup.tasks(sweep.run).items() if sweep.run else ():
-        if JobRef.parse(job_id).array_id in sweep.jobs:
-            wanted = Selection(run=run, job_id=job_id, batch=False)
-            found[run] = [*lines(wanted, count)] if wanted.attempts() else found.get(run, [])
+    for job_id, run in sweep.tasks.items():
+        wanted = Selection(run=run, job_id=job_id, batch=False)
+        found[run] = [*lines(wanted, count)] if wanted.attempts() else found.get(run, [])
     return found
 
 
