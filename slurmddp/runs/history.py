@@ -78,6 +78,13 @@ class Event:
         value = self.number(name)
         return int(value) if value is not None and abs(value) < _LARGEST else 0
 
+    @property
+    def values(self) -> dict[str, float]:
+        """The numbers that the program logged, by its own names; only metrics have any."""
+        logged = self.fields.get("values")
+        found = {name: number(value) for name, value in logged.items()} if isinstance(logged, dict) else {}
+        return {name: value for name, value in found.items() if value is not None}
+
     def text(self, name: str) -> str:
         """Return a field that is a text; empty when it is not."""
         value = self.fields.get(name)

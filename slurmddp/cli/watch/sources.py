@@ -12,7 +12,7 @@ from slurmddp.errors import UsageError
 from slurmddp.monitoring import status
 from slurmddp.monitoring.logs.merge import Selection, lines
 from slurmddp.monitoring.status import JobStatus, Progress
-from slurmddp.monitoring.status.job_status import metric, read_progress
+from slurmddp.monitoring.status.job_status import read_progress
 from slurmddp.outcome import Phase
 from slurmddp.runs import lookup
 from slurmddp.runs.facts import read_job
@@ -106,7 +106,7 @@ def _curve(metrics: Iterable[Event], name: str) -> tuple[Point, ...]:
     """Return a metric over the steps of the whole run; of a repeated step the last value counts."""
     points: list[Point] = []
     for event in metrics:
-        value = metric(event, name)
+        value = event.values.get(name)
         if value is not None:
             step = event.count("step")
             while points and points[-1][0] >= step:
