@@ -1,7 +1,7 @@
 """The status of a job as values, and its progress, which is read from the run's files. No processes."""
 
-import math
 import re
+import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -122,15 +122,11 @@ class JobStatus:
         return self.outcome.exit_status
 
 
-def json_value(value: Any) -> Any:
-    """Return a value for JSON: times in ISO 8601; `nan` and `inf`, which JSON cannot write, as texts."""
-    if isinstance(value, dict):
-        return {name: json_value(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [json_value(item) for item in value]
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+def read_spec(run: RunDir) -> dict[str, Any]:
+    """Return the job as it was last submitted; empty if spec.toml cannot be read."""
+    with suppress(ValueError, RecursionError), open_or_empty((run.sweep or run).spec) as file:
+        return tomllib.load(file)
+    return {}
 
 
 def read_progress(run: RunDir, job: Job, *, now: float) -> Progress:
