@@ -155,7 +155,7 @@ def read_attempt(folder: RunDir, job_id: str, name: str) -> Attempt:
     records = tuple(read_records(folder.attempt(job_id, name)))
     record = decisive_record(records)
     outcome = record.outcome if record else Outcome(kind=Kind.UNKNOWN)
-    attempt = Attempt(run=folder, job_id=job_id, name=name, outcome=outcome, events=AttemptEvents((), job_id, name))
+    attempt = Attempt(run=folder, job_id=job_id, name=name, outcome=outcome, events=AttemptEvents((), name))
     vars(attempt)["ranks"] = records  # they are read once
     return attempt
 
