@@ -125,12 +125,6 @@ class Outcome(NamedTuple):
     """In words, as the rank, the supervisor or Slurm gives it."""
     time: float | None = None
     """When it ended, in seconds since 1970, by the clock of the writer; None where it is not on record."""
-    rank: int | None = None
-    """The rank that decided it."""
-    host: str = ""
-    """The node of that rank."""
-    step: int | None = None
-    """The last step with a durable checkpoint; None without one on record."""
     state: str = ""
     """Slurm's word, where Slurm has given one."""
 

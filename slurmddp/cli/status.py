@@ -19,8 +19,8 @@ from slurmddp.cli.run_arguments import runs_dir_option
 from slurmddp.cli.status_format import format_job, format_jobs
 from slurmddp.errors import UsageError
 from slurmddp.monitoring.status import JobStatus, last_submission, query_targets
-from slurmddp.monitoring.status.job_status import json_value
 from slurmddp.runs import lookup, registry
+from slurmddp.runs.files import json_value
 from slurmddp.runs.submissions import last_time
 from slurmddp.slurm.client import explain_silence
 from slurmddp.text import WIDTH, count, escape_text

@@ -25,8 +25,8 @@ from slurmddp.cli.submit import check_recorded, print_accepted, print_dry_run
 from slurmddp.config.job_array import Task
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.errors import UsageError
-from slurmddp.monitoring.status.job_status import json_value
 from slurmddp.outcome import Kind
+from slurmddp.runs.files import json_value
 from slurmddp.runs.layout import RunDir
 from slurmddp.submission.compatibility import choose_run
 from slurmddp.submission.submit_once import Submitted

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -183,7 +183,7 @@ class Output:
 
         `rest` also yields the last line of a file when it has no end yet.
         """
-        self._hosts = {attempt: hosts for attempt, hosts in self._hosts.items() if hosts.are_known}
+        self._hosts = {attempt: hosts for attempt, hosts in self._hosts.items() if not hosts.are_missing}
         for source in self._sources():
             yield from self._lines(source, rest=rest)
         batch = self._lines(batch_source(self.run, self.job_id), rest=rest)
@@ -237,7 +237,8 @@ class Output:
         known = self.run.attempts(self.job_id)
         for attempt in known:
             if attempt not in self._done:
-                yield from attempt_sources(self.run, self.job_id, attempt, self.ranks, hosts=False)
+                hosts = self._hosts.setdefault(attempt, Hosts(self.run, self.job_id, attempt))
+                yield from attempt_sources(self.run, self.job_id, attempt, self.ranks, hosts)
         self._done |= set(known[:-2])
 
     def _lines(self, source: Source, *, rest: bool) -> Iterator[Line]:
@@ -245,8 +246,6 @@ class Output:
         if not file.has_more():
             return
         attempt = source.attempt or next(reversed(self.run.attempts(self.job_id)), "")
-        hosts = self._hosts.setdefault(source.attempt, Hosts(self.run, self.job_id, source.attempt))
-        source = replace(source, host=hosts.of(source.kind, source.number))
         now = time.time()
         for text in file.read_lines(returns=True, rest=rest):
             yield Line(text, source, attempt, now, "seen")

@@ -3,16 +3,14 @@
 import shlex
 import socket
 import sys
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from slurmddp.attach import run_words
 from slurmddp.errors import ClusterError, SlurmddpError, UsageError
 from slurmddp.monitoring.status import query_jobs
-from slurmddp.runs.layout import RunDir
+from slurmddp.monitoring.status.job_status import read_spec
 from slurmddp.runs.lookup import Target, require_one
 from slurmddp.slurm import client, commands
 from slurmddp.slurm.environment import user
@@ -63,13 +61,8 @@ def find_running_job(target: Target, environ: Environ) -> RunningJob:
     if not status.ref.is_local:
         number = int(client.query(commands.list_queue(f"--jobs={status.job_id}", columns="%A"), environ).split()[-1])
     attempt = status.progress.attempt if status.progress else ""
-    return RunningJob(status.job_id, number, attempt or "0.0", nodes, _find_python(status.run))
-
-
-def _find_python(run: RunDir) -> str:
-    with suppress(OSError, ValueError):
-        return str(tomllib.loads((run.sweep or run).spec.read_text()).get("supervisor-python") or sys.executable)
-    return sys.executable
+    python = str(read_spec(status.run).get("supervisor-python") or sys.executable)
+    return RunningJob(status.job_id, number, attempt or "0.0", nodes, python)
 
 
 def look(job: RunningJob, nodes: Sequence[str], environ: Environ) -> Iterator[tuple[str, list[dict[str, Any]], str]]:

@@ -14,13 +14,13 @@ from slurmddp.diagnose.rule_types import NONE, UNKNOWN, Diagnosis
 from slurmddp.errors import ClusterError
 from slurmddp.monitoring import status
 from slurmddp.monitoring.status import JobStatus
-from slurmddp.monitoring.status.job_status import json_value
+from slurmddp.monitoring.status.job_status import read_spec
 from slurmddp.outcome import Kind, Outcome, Phase
 from slurmddp.report.attempts import TimedAttempt
 from slurmddp.report.curves import Logged, read_events
-from slurmddp.report.figures import Figures, collect_timeline, compute_figures, count_gpus, read_spec
+from slurmddp.report.figures import Figures, collect_timeline, compute_figures, count_gpus
 from slurmddp.report.timeline import Timeline
-from slurmddp.runs.files import TAIL_BYTES, open_or_empty
+from slurmddp.runs.files import TAIL_BYTES, json_value, open_or_empty
 from slurmddp.runs.history import Event, History
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.log_tail import file_size

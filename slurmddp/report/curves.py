@@ -7,10 +7,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 from slurmddp.report.attempts import TimedAttempt
-from slurmddp.runs.history import Event, number, read_frequent, read_outline
+from slurmddp.runs.history import Event, read_frequent, read_outline
 from slurmddp.runs.layout import RunDir
 
 MOST_METRICS: Final = 4000
@@ -113,12 +113,11 @@ def _bucket_size(count: int, most: int) -> int:
     return 1 if count <= most else -(-count * _OF_A_BUCKET // most)
 
 
-def _add_values(lines: Lines, label: str, size: int, step: int, values: Mapping[str, Any]) -> None:
-    """Add the values of one moment to the lines of an attempt; what is no number is left out."""
-    for name, raw in values.items():
-        value = number(raw)
+def _add_values(lines: Lines, label: str, size: int, step: int, values: Mapping[str, float | None]) -> None:
+    """Add the values of one moment to the lines of an attempt."""
+    for name, value in values.items():
         if value is not None and (name in lines or len(lines) < MOST_NAMES):
-            lines.setdefault(str(name), Line(label, size)).add(step, value)
+            lines.setdefault(name, Line(label, size)).add(step, value)
 
 
 def read_events(run: RunDir) -> tuple[tuple[Event, ...], Logged]:
@@ -159,7 +158,7 @@ class _Metrics:
 
     def add(self, event: Event) -> None:
         """Add metrics, and the steps per second since those before."""
-        step, values, pace = event.count("step"), event.fields.get("values"), {}
+        step, pace = event.count("step"), dict[str, float]()
         if self.steps:
             steps, seconds = step - self.steps[-1].count("step"), event.time - self.steps[-1].time
             pace = {RATE: steps / seconds} if steps > 0 and seconds > 0 else {}
@@ -167,8 +166,7 @@ class _Metrics:
                 self.steps.pop()
         self.steps.append(replace(event, fields={"step": step}))
         self.seen += 1
-        logged = values if isinstance(values, Mapping) else {}
-        _add_values(self.lines, self.label, self.size, step, {**pace, **logged})
+        _add_values(self.lines, self.label, self.size, step, pace | event.values)
 
 
 def build_metric_curves(attempts: Sequence[TimedAttempt], logged: Logged) -> Curves:
@@ -184,7 +182,7 @@ def build_checkpoint_curves(attempts: Sequence[TimedAttempt]) -> Curves:
         lines, saves = Lines(), attempt.events.all("checkpoint")
         size = _bucket_size(len(saves), MOST_SAVES)
         for event in saves:
-            values = {name: event.fields.get(name) for name in (HELD, WRITE)}
+            values = {name: event.number(name) for name in (HELD, WRITE)}
             _add_values(lines, attempt.label, size, event.count("step"), values)
         found.append(lines)
     return _join_lines(found)

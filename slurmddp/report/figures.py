@@ -1,18 +1,15 @@
 """A run in numbers: its time, how much of that was useful, its steps. Reads the run's files; Slurm is not asked."""
 
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from slurmddp.monitoring.status.job_status import JobStatus
+from slurmddp.monitoring.status.job_status import JobStatus, read_spec
 from slurmddp.report.attempts import ALLOCATED, TimeKind
 from slurmddp.report.timeline import Timeline, build_timeline
 from slurmddp.runs.facts import read_run
-from slurmddp.runs.files import open_or_empty
 from slurmddp.runs.history import History
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import find_all_jobs
@@ -117,10 +114,3 @@ def collect_timeline(
     answers = {item.job_id: item.slurm for item in statuses if item.slurm}
     facts = read_run(run, answers, silent=any(item.silence for item in statuses), history=history)
     return submitted, build_timeline(facts, times, now=now)
-
-
-def read_spec(run: RunDir) -> dict[str, Any]:
-    """Return the job as it was last submitted; empty if spec.toml cannot be read."""
-    with suppress(ValueError, RecursionError), open_or_empty((run.sweep or run).spec) as file:
-        return tomllib.load(file)
-    return {}

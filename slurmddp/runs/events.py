@@ -6,11 +6,10 @@ cancelled the job.
 
 from __future__ import annotations
 import contextlib
-import math
 import time
 from typing import Any, NamedTuple, Protocol, Union
 
-from slurmddp.runs.files import append_record
+from slurmddp.runs.files import append_record, json_value
 from slurmddp.runs.layout import RunDir
 
 
@@ -137,17 +136,10 @@ def record(author: Author, event: Event) -> dict[str, Any]:
     that JSON cannot write is the text `nan`, `inf` or `-inf`.
     """
     head = {"time": time.time(), "event": event.event, "job": author.job, "attempt": author.attempt}
-    fields = {name: _finite(value) for name, value in event._asdict().items()}
-    return {**head, "rank": author.rank, "host": author.host, **fields}
+    return {**head, "rank": author.rank, "host": author.host, **json_value(event._asdict())}
 
 
 def append(run: RunDir, author: Author, event: Event) -> None:
     """Append an event to the run's file. When the disk is full, the event is lost."""
     with contextlib.suppress(OSError):
         append_record(run.events, record(author, event))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -50,14 +50,7 @@ class ExitRecord(NamedTuple):
     @property
     def outcome(self) -> Outcome:
         """What the rank has come to."""
-        return Outcome(
-            kind=kind_of_status(self.status),
-            status=self.status,
-            reason=self.text,
-            time=self.time,
-            rank=self.rank,
-            host=self.host,
-        )
+        return Outcome(kind=kind_of_status(self.status), status=self.status, reason=self.text, time=self.time)
 
     @property
     def output(self) -> Path:

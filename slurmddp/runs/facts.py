@@ -1,7 +1,7 @@
 """What happened in a run, as values: Run > Job > Attempt > ExitRecord, each with its outcome.
 
 One pass over the run's folder; what Slurm says of the jobs is handed in. Every view reads these values. Records that
-were cut off or are wrong are left out, which `damage` says. At the end, how a run is resumed: the command to
+were cut off or are wrong are left out. At the end, how a run is resumed: the command to
 type, and what its next job finds. Slurm is not asked; standard library only.
 """
 
@@ -23,7 +23,6 @@ from slurmddp.runs.ownership import attempt_order, is_running_here
 from slurmddp.runs.submissions import settings_of, submissions
 from slurmddp.slurm.job_info import LOCAL, JobInfo, JobRef, is_job_id
 from slurmddp.slurm.states import meaning_of, outcome_of
-from slurmddp.text import quote_value
 
 BY_SLURM: Final = "not by the job itself: by `scontrol requeue`, a preemption without grace time, or a lost node"
 """Why a job came back of which no event says so."""
@@ -34,7 +33,6 @@ _ENDS: Final = ("attempt_end", "restart", "end", "requeue", "fenced", "job_end")
 _GOES_ON: Final = frozenset({"attempt_start", "requeue"})
 _WITHOUT_SLURM: Final = re.compile(rf"{LOCAL}[0-9]+(-[0-9]+)*|manual")
 """The ids of runs on this machine, and that of the launcher `manual`."""
-_PLACE: Final = re.compile(r"rank (\d{1,6}) on (\S+): ")
 _SHELL_OFFSET: Final = 128
 """A shell's exit status for a command that a signal ended is this plus the number of the signal."""
 _OF_SIGNALS: Final = range(_SHELL_OFFSET + 1, _SHELL_OFFSET + 65)
@@ -101,8 +99,6 @@ class Run:
     folder: RunDir
     jobs: tuple[Job, ...] = ()
     """In the order of their first event; those without events follow in the order of their submission."""
-    damage: tuple[str, ...] = ()
-    """Records that were left out, as in `events.jsonl: line 812 is cut off`."""
 
 
 def read_run(
@@ -120,14 +116,12 @@ def read_run(
     events, known = history or read_outline(folder), answers or {}
     submitted = (record["job"] for record in submissions(folder) if not settings_of(record))
     ids = dict.fromkeys([*(event.job for event in events.events if event.job), *submitted, *known])
-    foreign = [job_id for job_id in ids if not (is_job_id(job_id) or _WITHOUT_SLURM.fullmatch(job_id))]
     jobs = tuple(
         read_job(folder, job_id, known.get(job_id), silent=silent, history=events)
         for job_id in ids
-        if job_id not in foreign
+        if is_job_id(job_id) or _WITHOUT_SLURM.fullmatch(job_id)
     )
-    damage = tuple(f"{folder.events.name}: {quote_value(job_id)} is the id of no job" for job_id in foreign)
-    return Run(folder=folder, jobs=jobs, damage=events.damage + damage)
+    return Run(folder=folder, jobs=jobs)
 
 
 def read_job(
@@ -142,8 +136,6 @@ def read_job(
     else:
         unknown = "it does not run on this machine, and no rank left a record of its end"
         outcome = _last_attempt(folder, job_id) or Outcome(kind=Kind.UNKNOWN, reason=unknown)
-    step = own.last("checkpoint")
-    outcome = outcome._replace(step=step.count("step") if step else None)
     starts = own.attempts
     attempts = tuple(
         Attempt(
@@ -163,7 +155,7 @@ def read_attempt(folder: RunDir, job_id: str, name: str) -> Attempt:
     records = tuple(read_records(folder.attempt(job_id, name)))
     record = decisive_record(records)
     outcome = record.outcome if record else Outcome(kind=Kind.UNKNOWN)
-    attempt = Attempt(run=folder, job_id=job_id, name=name, outcome=outcome, events=AttemptEvents((), job_id, name))
+    attempt = Attempt(run=folder, job_id=job_id, name=name, outcome=outcome, events=AttemptEvents((), name))
     vars(attempt)["ranks"] = records  # they are read once
     return attempt
 
@@ -285,7 +277,7 @@ def _judge_attempt(attempt: AttemptEvents, last: AttemptEvents, job: Outcome) ->
         return Outcome(kind=Kind.KILLED, time=seen)
     if job.kind is Kind.PENDING:
         return Outcome(kind=Kind.REQUEUED, time=seen, reason=notice.text("reason") if notice else BY_SLURM)
-    return job._replace(step=None, time=job.time or seen)
+    return job._replace(time=job.time or seen)
 
 
 def _of_event(event: Event) -> Outcome:
@@ -295,17 +287,9 @@ def _of_event(event: Event) -> Outcome:
         return Outcome(kind=Kind.STOPPED, status=exit_codes.STOPPED, reason=reason, time=event.time)
     if event.kind == "fenced":
         return Outcome(kind=Kind.FENCED, status=exit_codes.FENCED, reason=reason, time=event.time)
-    known = "status" in event.fields
-    status = event.count("status")
-    place = _PLACE.match(reason)
-    return Outcome(
-        kind=kind_of_status(status) if known else Kind.CRASHED,
-        status=status if known else None,
-        reason=reason,
-        time=event.time,
-        rank=int(place[1]) if place else None,
-        host=place[2] if place else "",
-    )
+    status = event.count("status") if "status" in event.fields else None
+    kind = Kind.CRASHED if status is None else kind_of_status(status)
+    return Outcome(kind=kind, status=status, reason=reason, time=event.time)
 
 
 def _cancellation(last: Event | None) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 import errno
 import json
+import math
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -136,6 +138,17 @@ def warn_once(line: str) -> None:
     import logging  # noqa: PLC0415 - it slows down every start, and is needed only when something is wrong
 
     logging.getLogger("slurmddp").warning("%s", line)
+
+
+def json_value(value: Any) -> Any:
+    """Return a value for JSON: times in ISO 8601; `nan` and `inf`, which JSON cannot write, as texts."""
+    if isinstance(value, dict):
+        return {name: json_value(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_value(item) for item in value]
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_records(path: Path) -> Iterator[dict[str, Any]]:

@@ -48,26 +48,22 @@ class Event:
     """One record of `events.jsonl`: one of those of `slurmddp.runs.events` or `training_events`."""
 
     time: float
-    """Seconds since 1970, by the clock of `host`."""
+    """Seconds since 1970, by the clock of the node that wrote it."""
     kind: str
     job: str
     attempt: str
-    rank: int | None
-    """None for the supervisor and the command line."""
-    host: str
     fields: Mapping[str, Any]
 
     @classmethod
     def parse(cls, record: Mapping[str, Any]) -> Event | None:
         """Return the event of a record; None for a record that is no event."""
-        time, kind, rank = number(record.get("time")), record.get("event"), record.get("rank")
+        time, kind = number(record.get("time")), record.get("event")
         if time is None or isinstance(record["time"], str) or not 0 <= time < _LAST_TIME:
             return None
-        if not (isinstance(kind, str) and (rank is None or isinstance(rank, int))):
+        if not isinstance(kind, str):
             return None
         own = {name: value for name, value in record.items() if name not in _HEAD}
-        job, attempt, host = record.get("job"), record.get("attempt"), record.get("host")
-        return cls(time, kind, str(job or ""), str(attempt or ""), rank, str(host or ""), own)
+        return cls(time, kind, str(record.get("job") or ""), str(record.get("attempt") or ""), own)
 
     def number(self, name: str) -> float | None:
         """Return a field that is a number, also `nan` and `inf`; None when it is not."""
@@ -77,6 +73,13 @@ class Event:
         """Return a field as a whole number; 0 when it is not a number."""
         value = self.number(name)
         return int(value) if value is not None and abs(value) < _LARGEST else 0
+
+    @property
+    def values(self) -> dict[str, float]:
+        """The numbers that the program logged, by its own names; only metrics have any."""
+        logged = self.fields.get("values")
+        found = {name: number(value) for name, value in logged.items()} if isinstance(logged, dict) else {}
+        return {name: value for name, value in found.items() if value is not None}
 
     def text(self, name: str) -> str:
         """Return a field that is a text; empty when it is not."""
@@ -103,7 +106,6 @@ class _Events:
 class AttemptEvents(_Events):
     """The events of one start of a job's ranks; at least one."""
 
-    job: str
     name: str
     """`<SLURM_RESTART_COUNT>.<n>`; n counts the starts in one allocation."""
 
@@ -144,7 +146,7 @@ class History(_Events):
         found: dict[tuple[str, str], list[Event]] = {}
         for event in filter(attrgetter("attempt"), self.events):  # the cancellation of a job before its start has none
             found.setdefault((event.job, event.attempt), []).append(event)
-        return tuple(AttemptEvents(tuple(events), job, name) for (job, name), events in found.items())
+        return tuple(AttemptEvents(tuple(events), name) for (_, name), events in found.items())
 
     def of_job(self, job_id: str) -> History:
         """Return the events of one job of the run."""

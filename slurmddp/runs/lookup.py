@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -35,6 +35,17 @@ class Target:
     def records(self) -> Sequence[Mapping[str, Any]]:
         """The records of the run's submissions, the oldest first, read once; none of a job that belongs to no run."""
         return self.known if self.known is not None else submissions(self.run) if self.run else ()
+
+    @property
+    def tasks(self) -> dict[str, RunDir]:
+        """The run of each task of a sweep's jobs, the oldest first, by the task's id; empty for another target."""
+        run, found = cast("RunDir", self.run), dict[str, RunDir]()  # without a run there are no records
+        for record in self.records:
+            given = settings_of(record) if record["job"] in self.jobs else []
+            indices = record.get("indices") or range(len(given))  # an array of the user's own has its own numbers
+            for index, values in zip(indices, given, strict=False):
+                found[f"{record['job']}_{index}"] = RunDir(run.path / folder_name(values))
+        return found
 
     def only(self, jobs: tuple[str, ...]) -> Target:
         """Return the target with some of its jobs."""
@@ -117,8 +128,7 @@ def find_all_jobs(run: RunDir) -> Target:
     """Return a run, or a sweep's setting, with all its jobs."""
     if run.sweep is None:
         return Target.of_run(run, submissions(run))
-    arrays = _arrays(submissions(run.sweep))
-    return Target(run, tuple(task for _, several in arrays for name, task in several if name == run.path.name))
+    return Target(run, tuple(task for task, setting in tasks(run.sweep).items() if setting == run))
 
 
 def find_folder(word: str, runs_dir: str) -> Path | None:
@@ -141,30 +151,13 @@ def require_one(target: Target, word: str = "") -> Target:
 
 def settings(target: Target) -> list[Target]:
     """Return a sweep's settings, each with its task in the last of the target's jobs; else the target itself."""
-    run = target.run
-    if run is None or run.sweep:
-        return [target]
-    found = {name: task for job, tasks in _arrays(target.records) if job in target.jobs for name, task in tasks}
-    return [Target(RunDir(run.path / name), (task,)) for name, task in found.items()] or [target]
+    newest = {setting: task for task, setting in target.tasks.items()}
+    return [Target(setting, (task,)) for setting, task in newest.items()] or [target]
 
 
 def tasks(run: RunDir) -> dict[str, RunDir]:
     """Return the run of each task of a sweep, by the task's id; empty for another run."""
-    return {task: RunDir(run.path / name) for _, several in _arrays(submissions(run)) for name, task in several}
-
-
-def _arrays(records: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Yield the jobs of a sweep, the oldest first, each with the folders of its tasks and their ids."""
-    for record in records:
-        if given := settings_of(record):
-            indices = record.get("indices") or range(len(given))  # an array of the user's own has its own numbers
-            yield (
-                record["job"],
-                [
-                    (folder_name(values), f"{record['job']}_{index}")
-                    for index, values in zip(indices, given, strict=False)
-                ],
-            )
+    return Target.of_run(run, submissions(run)).tasks
 
 
 def _local_jobs(run: RunDir) -> Target:

@@ -128,18 +128,12 @@ class SizeResult:
 
 
 def compare_sizes(points: Iterable[Point], scaling: Scaling) -> tuple[SizeResult, ...]:
-    """Return the results of each size relative to the smallest one; sorted by size.
+    """Return the results of each size relative to the smallest one, sorted by size; there is at least one, each once.
 
     The speed-up is T(1)/T(n) for strong scaling, and n T(1)/T(n) for weak scaling. If the smallest size has n GPUs, its
-    speed-up is n. Raises UsageError without points, for two points of one size, and for samples per step that
-    contradict the kind of scaling.
+    speed-up is n. Raises UsageError for samples per step that contradict the kind of scaling.
     """
     ordered = sorted(points, key=lambda point: point.gpus)
-    sizes = [point.gpus for point in ordered]
-    if not sizes:
-        raise UsageError("no size was measured")
-    if len(set(sizes)) < len(sizes):
-        raise UsageError(f"a size was given twice: {', '.join(map(str, sizes))}")
     base, results = ordered[0], []
     for point in ordered:
         work = point.gpus / base.gpus if scaling == "weak" else 1.0

@@ -19,7 +19,7 @@ from slurmddp.config.job_spec import JOB_WORD, JobSpec
 from slurmddp.config.python_env import environment_of
 from slurmddp.errors import UsageError
 from slurmddp.exit_codes import DONE
-from slurmddp.outcome import Kind, Outcome
+from slurmddp.runs.exit_records import ExitRecord
 from slurmddp.runs.facts import read_attempt
 from slurmddp.runs.files import warn_once
 from slurmddp.runs.layout import RunDir
@@ -112,7 +112,8 @@ def perform(local: LocalRun, *, show: Callable[[bytes], None]) -> int:
                 _stop_process(process)
                 rest.join(timeout=REST_LIMIT_S)
                 raise
-    return DONE if _read_end(local).kind is Kind.DONE else status
+    record = _read_end(local)
+    return DONE if record and record.status == DONE else status
 
 
 def _keep(log: FileIO, lines: Iterable[bytes]) -> None:
@@ -150,13 +151,11 @@ def failure_reason(local: LocalRun) -> str | None:
     None when no rank left such a record, or the run is done.
     """
     end = _read_end(local)
-    if not end.final or end.kind is Kind.DONE or end.rank is None:
-        return None
-    return f"{end.reason}; see {local.run.rank_log(local.job_id, ATTEMPT, end.rank)}"
+    return f"{end.text}; see {end.output}" if end and end.status != DONE else None
 
 
-def _read_end(local: LocalRun) -> Outcome:
-    return read_attempt(local.run, local.job_id, ATTEMPT).outcome
+def _read_end(local: LocalRun) -> ExitRecord | None:
+    return read_attempt(local.run, local.job_id, ATTEMPT).decisive
 
 
 def _environment(

@@ -174,15 +174,13 @@ def results(run: RunDir, environ: Mapping[str, str]) -> list[Result]:
     found = []
     for task in parts:
         last, saved = newest[task].last("metrics"), newest[task].last("checkpoint")
-        logged = last.fields.get("values") if last else None
-        numbers = {name: history.number(value) for name, value in logged.items()} if isinstance(logged, dict) else {}
         result = Result(
             values=known[task.path.name],
             run=task,
             outcome=outcomes[task],
             step=max((event.count("step") for event in (last, saved) if event), default=0),
             total=last.count("total") if last else 0,
-            metrics={name: value for name, value in numbers.items() if value is not None},
+            metrics=last.values if last else {},
         )
         found.append(result)
     return found

@@ -85,7 +85,11 @@ def test_where_ranks_run_is_looked_for_once_a_look(run, monkeypatch):
     output = follow.Output(run, "7", ranks=None)
     for rank in range(5):
         run.rank_log("7", "0.0", rank).write_text("one\n")
-    assert len(shown(output)) == 5 and len(made) == 1
+    assert [line.source.host for line in output.new_lines()] == [""] * 5 and len(made) == 1
+    run.rank_log("7", "0.0", 0).write_text("one\ntwo\n")
+    assert [line.source.host for line in output.new_lines()] == [""] and len(made) == 2
+    run.rank_log("7", "0.0", 0).write_text("one\ntwo\nthree\n")
+    assert shown(output) == ["three"] and len(made) == 2
 
 
 def test_what_was_there_before_can_be_skipped_and_the_end_is_known_all_the_same(run):

@@ -26,7 +26,7 @@ class Story:
         return self
 
     def at(self, time: float, kind: str, **fields: object) -> "Story":
-        self.events.append(Event(float(time), kind, self.job, self.attempt, 0, "n1", fields))
+        self.events.append(Event(float(time), kind, self.job, self.attempt, fields))
         return self
 
     def save(self, time: float, step: int, held_s: float = 0.0, write_s: float = 0.0) -> "Story":

@@ -317,7 +317,7 @@ def test_a_long_text_is_cut(run):
     [("metrics", {}, ""), ("cancel", {"by": "ada"}, "cancelled by `slurmddp cancel` (ada)")],
 )
 def test_an_event_has_words(kind, fields, words):
-    assert describe_event(Event(0, kind, "7", "0.0", 0, "n1", fields)) == words
+    assert describe_event(Event(0, kind, "7", "0.0", fields)) == words
 
 
 def test_secrets_of_the_command_are_masked(run):

@@ -29,7 +29,7 @@ def submitted(**times):
 
 def begins(time, job="7", attempt="0.0", allocated=None):
     fields = {"nodes": "n[1-2]", "log_offset": 0, "allocated": allocated}
-    return Event(float(time), "attempt_start", job, attempt, None, "n1", fields)
+    return Event(float(time), "attempt_start", job, attempt, fields)
 
 
 def started(story, *starts):
@@ -244,8 +244,6 @@ EVENTS = st.builds(
     st.sampled_from(KINDS),
     st.sampled_from(["7", "8"]),
     st.sampled_from(["0.0", "0.1", "1.0"]),
-    st.just(0),
-    st.just("n1"),
     st.dictionaries(
         st.sampled_from(["step", "status", "held_s", "write_s", "reason"]),
         st.integers(-5, 200) | st.sampled_from([0, 75, 76, 77, "nan", "inf", -(10**30), 10**18]),

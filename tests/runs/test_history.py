@@ -57,8 +57,8 @@ def write(run, *lines):
 def test_events_are_grouped_by_attempt(run):
     write(run, *LINES)
     first, second = history.read_outline(run).attempts
-    assert (first.job, first.name, first.began, first.seen) == ("7", "0.0", 1.0, 4.0)
-    assert first.last("requeue").text("reason") == "preempted" and first.last("requeue").rank is None
+    assert (first.events[0].job, first.name, first.began, first.seen) == ("7", "0.0", 1.0, 4.0)
+    assert first.last("requeue").text("reason") == "preempted"
     assert first.last("start").count("world_size") == 4
     assert math.isnan(first.last("checkpoint").number("write_s"))
     assert second.last("requeue") is None and second.last("end").count("status") == 0

@@ -61,8 +61,6 @@ def test_what_is_unknown_stays_unknown():
 @pytest.mark.parametrize(
     ("points", "scaling", "said"),
     [
-        ([], "weak", "no size was measured"),
-        ([point(2, 1.0), point(2, 1.0)], "weak", "a size was given twice: 2, 2"),
         (
             [point(1, 1.0, samples=64), point(2, 1.0, samples=128)],
             "strong",

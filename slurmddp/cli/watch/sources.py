@@ -12,7 +12,7 @@ from slurmddp.errors import UsageError
 from slurmddp.monitoring import status
 from slurmddp.monitoring.logs.merge import Selection, lines
 from slurmddp.monitoring.status import JobStatus, Progress
-from slurmddp.monitoring.status.job_status import metric, read_progress
+from slurmddp.monitoring.status.job_status import read_progress
 from slurmddp.outcome import Phase
 from slurmddp.runs import lookup
 from slurmddp.runs.facts import read_job
@@ -83,7 +83,7 @@ def read_files(job: JobStatus, rank: int) -> RunView:
         return RunView()
     try:
         events = _read_events(job.run, file_size(job.run.events))
-        wanted = Selection(run=job.run, job_id=job.job_id, ranks=frozenset({rank}), hosts=False)
+        wanted = Selection(run=job.run, job_id=job.job_id, ranks=frozenset({rank}))
         facts = read_job(job.run, job.job_id, job.slurm, silent=not job.outcome.final, history=events)
         return RunView(
             progress=read_progress(job.run, facts, now=time.time()),
@@ -106,7 +106,7 @@ def _curve(metrics: Iterable[Event], name: str) -> tuple[Point, ...]:
     """Return a metric over the steps of the whole run; of a repeated step the last value counts."""
     points: list[Point] = []
     for event in metrics:
-        value = metric(event, name)
+        value = event.values.get(name)
         if value is not None:
             step = event.count("step")
             while points and points[-1][0] >= step:

@@ -3,9 +3,10 @@
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -30,8 +31,13 @@ class Source:
     """The rank, or the node; -1 for the batch script."""
     attempt: str = ""
     """Empty for the batch script, which has one file for all attempts."""
-    host: str = ""
-    """Empty where it is not known."""
+    hosts: "Hosts | None" = field(default=None, compare=False, repr=False)
+    """Where the ranks of the attempt run; None for the batch script."""
+
+    @cached_property
+    def host(self) -> str:
+        """The host's name; empty where it is not on record."""
+        return self.hosts.of(self.kind, self.number) if self.hosts else ""
 
     @property
     def rank(self) -> int | None:
@@ -55,18 +61,12 @@ def batch_source(run: RunDir, job_id: str) -> Source:
 
 
 def attempt_sources(
-    run: RunDir, job_id: str, attempt: str, ranks: Collection[int] | None, *, hosts: bool = True
+    run: RunDir, job_id: str, attempt: str, ranks: Collection[int] | None, hosts: "Hosts | None" = None
 ) -> list[Source]:
-    """Return the existing files of these ranks in order; for None, those of all ranks and of the launchers.
-
-    `hosts` also finds each file's host, which reads the run's events.
-    """
-    known = Hosts(run, job_id, attempt) if hosts else None
-    found = [
-        Source(path, kind, number, attempt, known.of(kind, number) if known else "")
-        for kind, number, path in _files(run, job_id, attempt, ranks)
-    ]
-    return sorted(found, key=lambda source: source.order)
+    """Return the existing files of these ranks in order; for None, those of all ranks and of the launchers."""
+    hosts = hosts or Hosts(run, job_id, attempt)
+    files = _files(run, job_id, attempt, ranks)
+    return sorted((Source(path, kind, number, attempt, hosts) for kind, number, path in files), key=attrgetter("order"))
 
 
 def _files(run: RunDir, job_id: str, attempt: str, ranks: Collection[int] | None) -> Iterator[tuple[Kind, int, Path]]:
@@ -80,7 +80,10 @@ def _files(run: RunDir, job_id: str, attempt: str, ranks: Collection[int] | None
 
 
 class Hosts:
-    """Where the ranks of one attempt run: by rank 0's record of the rendezvous, else by each rank's exit record."""
+    """Where the ranks of one attempt run: by rank 0's record of the rendezvous, else by each rank's exit record.
+
+    Nothing is read before a host is asked for.
+    """
 
     def __init__(self, run: RunDir, job_id: str, attempt: str) -> None:
         self._run, self._job_id, self._attempt = run, job_id, attempt
@@ -89,17 +92,15 @@ class Hosts:
         """Return a host's name; empty where it is not on record."""
         if kind == "node":
             return next(islice(self._ranks, number, None), "")
-        if kind == "batch":
-            return ""
         if number in self._met:
             return self._met[number]
         record = read_record(self._run.rank_record(self._job_id, self._attempt, number))
         return record.host if record else ""
 
     @property
-    def are_known(self) -> bool:
-        """Whether the rendezvous is on record, so that nothing more will be known."""
-        return bool(self._ranks)
+    def are_missing(self) -> bool:
+        """Whether the rendezvous was looked for, and was not on record then."""
+        return not vars(self).get("_ranks", True)
 
     @cached_property
     def _ranks(self) -> Mapping[str, Any]:

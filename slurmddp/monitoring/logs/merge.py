@@ -68,8 +68,6 @@ class Selection:
     """Whether the batch script's lines are wanted."""
     attempt: str = LAST
     """`0.0`, LAST or ALL."""
-    hosts: bool = True
-    """Whether it is wanted on which host each rank ran, which costs a look at all events."""
     chosen: Callable[[Path, bytes], bool] | None = None
     """Returns whether a line is wanted; called for each line of a file in order. None for all lines."""
     failed_first: bool = False
@@ -102,12 +100,10 @@ class Selection:
 
         Raises UsageError for a rank that has none, when others have.
         """
-        found = log_files.attempt_sources(self.run, self.job_id, attempt, self.ranks, hosts=self.hosts)
+        found = log_files.attempt_sources(self.run, self.job_id, attempt, self.ranks)
         missing: frozenset[int] = (self.ranks or frozenset()) - {source.number for source in found} - {0}
         if missing:
-            there = [
-                source.number for source in log_files.attempt_sources(self.run, self.job_id, attempt, None, hosts=False)
-            ]
+            there = [source.number for source in log_files.attempt_sources(self.run, self.job_id, attempt, None)]
             known = f"the last with output is {max(there)}" if there else "none has printed anything"
             raise UsageError(f"rank {min(missing)} has no output in attempt {attempt} of job {self.job_id}; {known}")
         return found
@@ -132,10 +128,9 @@ def lines(wanted: Selection, tail: int | None = None) -> Iterator[Line]:
 def last_lines_of_settings(sweep: lookup.Target, count: int) -> dict[RunDir, list[Line]]:
     """Return the last lines of rank 0 of each setting of a sweep, in the newest attempt of its newest job with one."""
     found: dict[RunDir, list[Line]] = {}
-    for job_id, run in lookup.tasks(sweep.run).items() if sweep.run else ():
-        if JobRef.parse(job_id).array_id in sweep.jobs:
-            wanted = Selection(run=run, job_id=job_id, batch=False, hosts=False)
-            found[run] = [*lines(wanted, count)] if wanted.attempts() else found.get(run, [])
+    for job_id, run in sweep.tasks.items():
+        wanted = Selection(run=run, job_id=job_id, batch=False)
+        found[run] = [*lines(wanted, count)] if wanted.attempts() else found.get(run, [])
     return found
 
 

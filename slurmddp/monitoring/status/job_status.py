@@ -1,7 +1,7 @@
 """The status of a job as values, and its progress, which is read from the run's files. No processes."""
 
-import math
 import re
+import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from slurmddp.outcome import Kind, Outcome, Phase
 from slurmddp.runs.checkpoints import newest_checkpoint, newest_program_checkpoint
 from slurmddp.runs.facts import Job
 from slurmddp.runs.files import open_or_empty
-from slurmddp.runs.history import Event, describe_event, number
+from slurmddp.runs.history import Event, describe_event
 from slurmddp.runs.layout import MANIFEST, RunDir
 from slurmddp.slurm.job_info import JobInfo, JobRef, Source
 from slurmddp.text import clean_line, mask_secrets
@@ -122,22 +122,18 @@ class JobStatus:
         return self.outcome.exit_status
 
 
-def json_value(value: Any) -> Any:
-    """Return a value for JSON: times in ISO 8601; `nan` and `inf`, which JSON cannot write, as texts."""
-    if isinstance(value, dict):
-        return {name: json_value(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [json_value(item) for item in value]
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+def read_spec(run: RunDir) -> dict[str, Any]:
+    """Return the job as it was last submitted; empty if spec.toml cannot be read."""
+    with suppress(ValueError, RecursionError), open_or_empty((run.sweep or run).spec) as file:
+        return tomllib.load(file)
+    return {}
 
 
 def read_progress(run: RunDir, job: Job, *, now: float) -> Progress:
     """Return how far a job is."""
     own, attempt = job.history, job.attempts[-1] if job.attempts else None
     last, saved = own.last("metrics"), own.last("checkpoint")
-    steps = [event.count("step") for event in (last, saved) if event]
+    values = last.values if last else {}
     started = own.last("attempt_start")
     pattern = started.text("checkpoints") if started else ""
     program_checkpoint = newest_program_checkpoint(pattern) if pattern else None
@@ -150,10 +146,10 @@ def read_progress(run: RunDir, job: Job, *, now: float) -> Progress:
     hang = attempt.events.hang if attempt and runs else None
     return Progress(
         attempt=attempt.name if attempt else "",
-        step=max(steps, default=None),
+        step=max((event.count("step") for event in (last, saved) if event), default=None),
         total=(last.count("total") or None) if last else None,
-        loss=metric(last, "loss"),
-        samples_per_s=metric(last, "samples_per_s"),
+        loss=values.get("loss"),
+        samples_per_s=values.get("samples_per_s"),
         left_s=left_s(attempt.events.all("metrics"), now) if attempt and runs else None,
         checkpoint_step=step,
         checkpoint_path=program_checkpoint.path if program_checkpoint else "",
@@ -195,12 +191,6 @@ def last_start(job: Job) -> float | None:
     starts = [one for one in job.attempts if one.events.last("attempt_start")]
     last = starts[-1].name.partition(".")[0] if starts else ""
     return next((one.events.began for one in starts if one.name == f"{last}.0"), None)
-
-
-def metric(event: Event | None, name: str) -> float | None:
-    """Return a number that the program logged; None without one."""
-    values = event.fields.get("values") if event else None
-    return number(values.get(name)) if isinstance(values, dict) else None
 
 
 def find_tracker_links(run: RunDir, job_id: str) -> tuple[str, ...]:

@@ -29,8 +29,6 @@ from slurmddp.slurm.pending_reasons import explain
 from slurmddp.slurm.states import meaning_of
 from slurmddp.slurm.values import LATEST_START
 
-TIMEOUT_S: Final = 20.0
-"""How long each of Slurm's programs may take."""
 MANY: Final = 100
 """For up to `FEW` jobs all events are read, for up to this many the last 64 KiB, for more the last 1 KiB."""
 _LINES_BYTES: Final = 1024
@@ -40,24 +38,20 @@ _expand: Final = cache(try_expand)
 Environ = Mapping[str, str]
 
 
-def query_jobs(
-    targets: Sequence[Target], environ: Environ, *, timeout_s: float = TIMEOUT_S, now: float | None = None
-) -> list[JobStatus]:
+def query_jobs(targets: Sequence[Target], environ: Environ, *, now: float | None = None) -> list[JobStatus]:
     """Return the status of the targets' jobs, in their order; of an array, that of each task that Slurm lists.
 
-    It takes one squeue and one sacct for any number of jobs, and scontrol for a few jobs. Each may take `timeout_s`.
+    It takes one squeue and one sacct for any number of jobs, and scontrol for a few jobs.
     Raises nothing when Slurm fails: then the runs' files tell the state, or it is UNKNOWN.
     """
-    grouped = query_targets(targets, environ, timeout_s=timeout_s, now=now)
+    grouped = query_targets(targets, environ, now=now)
     return [status for group in grouped for status in group]
 
 
-def query_targets(
-    targets: Sequence[Target], environ: Environ, *, timeout_s: float = TIMEOUT_S, now: float | None = None
-) -> list[list[JobStatus]]:
+def query_targets(targets: Sequence[Target], environ: Environ, *, now: float | None = None) -> list[list[JobStatus]]:
     """Return what `query_jobs` returns, in a list for each target."""
     wanted = _requested_jobs(targets)
-    answers = Answers([job for group in wanted for job in group], environ, timeout_s)
+    answers = Answers([job for group in wanted for job in group], environ)
     answers.ask()
     histories = _RunHistories(jobs=len(answers.wanted), now=time.time() if now is None else now)
 
@@ -134,16 +128,24 @@ class _RunHistories:
 
 
 def _from_row(job: RequestedJob, row: JobInfo, answers: Answers, histories: _RunHistories) -> JobStatus:
-    job_id = job.job_id if job.ref.is_task and row.ref.is_task_list else row.job_id
+    run, job_id = job.run, job.job_id if job.ref.is_task and row.ref.is_task_list else row.job_id
+    facts = histories.read_job(run, job_id, row, silent=False) if run else None
+    if run and facts and facts.outcome.needs_exit_status:
+        row = answers.add_exit_status(row)
+        facts = histories.read_job(run, job_id, row, silent=False)
+    outcome = facts.outcome if facts else judge_by_slurm(row)
     cancelled_in_queue = row.state == "CANCELLED" and not row.nodes
+    reason = "" if cancelled_in_queue else row.reason
     is_queued = row.phase == "queued"
     is_soon = row.started and row.started.timestamp() - histories.now < LATEST_START.total_seconds()
-    status = JobStatus(
+    seen = last_seen(run, facts) if run and facts and answers.queue.silence and not outcome.final else None
+    return JobStatus(
         job_id=job_id,
-        run=job.run,
-        name=job.run.path.name if job.run else row.name,
-        outcome=judge_by_slurm(row),
-        reason="" if cancelled_in_queue else row.reason,
+        run=run,
+        name=run.path.name if run else row.name,
+        outcome=outcome,
+        reason=reason,
+        meaning=_meaning(outcome, reason, job_id, row),
         expected_start=row.started if is_queued and is_soon else None,  # later it is a guess
         submitted=job.submitted or row.submitted,  # Slurm's own time is that of the last requeue
         started=None if is_queued or cancelled_in_queue else row.started,
@@ -154,21 +156,11 @@ def _from_row(job: RequestedJob, row: JobInfo, answers: Answers, histories: _Run
         partition=row.partition,
         restarts=row.restarts,
         source=row.source,
-        slurm=row,
+        age_s=max(0.0, histories.now - seen) if seen else 0.0,
         silence=answers.queue.silence,
+        progress=histories.read_progress(run, facts) if run and facts else None,
+        slurm=row,
     )
-    if job.run is None:
-        return replace(status, meaning=_meaning(status, row))
-    facts = histories.read_job(job.run, job_id, row, silent=False)
-    if facts.outcome.needs_exit_status:
-        row = answers.add_exit_status(row)
-        facts = histories.read_job(job.run, job_id, row, silent=False)
-    status = replace(status, slurm=row, outcome=facts.outcome, progress=histories.read_progress(job.run, facts))
-    age_s = 0.0
-    if status.silence and not status.outcome.final:
-        last = last_seen(job.run, facts)
-        age_s = max(0.0, histories.now - last) if last else 0.0
-    return replace(status, meaning=_meaning(status, row), age_s=age_s)
 
 
 def _from_files(job: RequestedJob, answers: Answers, histories: _RunHistories) -> JobStatus:
@@ -209,14 +201,14 @@ def _unknown_reason(job: RequestedJob, other: str) -> str:
     return "Slurm no longer knows it, and its files do not tell how it ended"
 
 
-def _meaning(status: JobStatus, row: JobInfo) -> str:
+def _meaning(outcome: Outcome, reason: str, job_id: str, row: JobInfo) -> str:
     """Return why a job waits, what it does, or why it ended, in words."""
-    if status.outcome.final:
-        return status.outcome.reason
+    if outcome.final:
+        return outcome.reason
     if row.preempted and row.state == "RUNNING":
         return "it is being preempted: it has its grace time to save in"
-    stands = meaning_of(row.state, status.job_id)
-    if stands or status.phase != "queued":
+    stands = meaning_of(row.state, job_id)
+    if stands or outcome.kind.phase != "queued":
         return stands
-    why = explain(status.reason, status.job_id)
+    why = explain(reason, job_id)
     return "; ".join(part for part in (why.meaning, why.advice) if part)

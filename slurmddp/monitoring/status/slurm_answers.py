@@ -19,6 +19,8 @@ from slurmddp.runs.layout import RunDir
 from slurmddp.slurm import queries
 from slurmddp.slurm.job_info import JobInfo, JobRef, Listing
 
+TIMEOUT_S: Final = 20.0
+"""How long each of Slurm's programs may take."""
 FEW: Final = 8
 """Up to so many jobs, or running jobs among many, scontrol is asked for details."""
 _MAX_SCRIPT_CHECKS: Final = 20
@@ -53,7 +55,6 @@ class Answers:
 
     wanted: Sequence[RequestedJob]
     environ: Mapping[str, str]
-    timeout_s: float
     queue: Listing = field(default_factory=Listing)
     rows: dict[RequestedJob, list[JobInfo]] = field(default_factory=dict)
     reused_numbers: set[RequestedJob] = field(default_factory=set)
@@ -66,7 +67,7 @@ class Answers:
         if not asked:
             return
         ids = list(dict.fromkeys(job.job_id for job in asked))
-        self.queue = queries.queue(ids, self.environ, timeout_s=self.timeout_s)
+        self.queue = queries.queue(ids, self.environ, timeout_s=TIMEOUT_S)
         self._add_rows(asked, self.queue.jobs)
         self._drop_other_jobs()
         self._ask_accounting(asked)
@@ -82,7 +83,7 @@ class Answers:
 
     def add_exit_status(self, row: JobInfo) -> JobInfo:
         """Return a row with the exit status, if the controller answers."""
-        return row if self.queue.silence else queries.add_exit_status(row, self.environ, timeout_s=self.timeout_s)
+        return row if self.queue.silence else queries.add_exit_status(row, self.environ, timeout_s=TIMEOUT_S)
 
     def _add_rows(self, wanted: Iterable[RequestedJob], rows: Iterable[JobInfo]) -> None:
         """Add the rows that can be true: a job that the controller does not know has ended, also if sacct lags."""
@@ -103,7 +104,7 @@ class Answers:
     def _drop_other_jobs(self) -> None:
         """Remove the rows of jobs that have a run's number and name, but another script."""
         doubts = [job for job in self.wanted for row in self.rows[job] if is_doubtful(job, row)]
-        deadline = time.monotonic() + self.timeout_s
+        deadline = time.monotonic() + TIMEOUT_S
         for job in list(dict.fromkeys(doubts))[:_MAX_SCRIPT_CHECKS]:
             left_s = max(0.0, deadline - time.monotonic())
             if queries.script_digest(job.ref.array_id, self.environ, timeout_s=left_s) not in (None, job.sha256):
@@ -122,7 +123,7 @@ class Answers:
         times = [job.submitted for job in missing]
         since = None if None in times else min(filter(None, times)) - SLACK
         ids = list(dict.fromkeys(job.ref.array_id for job in missing))
-        self._add_rows(missing, queries.accounting(ids, since, self.environ, timeout_s=self.timeout_s).jobs)
+        self._add_rows(missing, queries.accounting(ids, since, self.environ, timeout_s=TIMEOUT_S).jobs)
 
     def _add_details(self, wanted: Iterable[RequestedJob]) -> None:
         """Add what only scontrol knows; for a job that squeue and sacct do not know, add the whole row."""
@@ -130,7 +131,7 @@ class Answers:
             rows = self.rows[job]
             if rows and rows[0].source == "sacct":
                 continue
-            answer = queries.controller(job.job_id, self.environ, timeout_s=self.timeout_s)
+            answer = queries.controller(job.job_id, self.environ, timeout_s=TIMEOUT_S)
             if answer.silence:
                 return
             shown = {row.job_id: row for row in self._own_rows(job, answer.jobs)}

@@ -16,7 +16,7 @@ import pytest
 from polling import ASK_SLURM_S
 
 from slurmddp.cli.status_format import summarize
-from slurmddp.monitoring.status import last_submission, query, query_jobs
+from slurmddp.monitoring.status import last_submission, query, query_jobs, slurm_answers
 from slurmddp.runs import lookup
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target
@@ -63,8 +63,8 @@ def queue(*rows):
     return "\n".join(f"echo 'slurmddp|{row}'" for row in rows)
 
 
-def seen(words, environ, **options):
-    return query_jobs(lookup.find(words, "jobs"), environ, **options)
+def seen(words, environ):
+    return query_jobs(lookup.find(words, "jobs"), environ)
 
 
 DOWN = "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
@@ -145,10 +145,11 @@ def test_a_running_job_that_must_leave_is_told_so(says):
     assert [status.job_id for status in many if status.meaning.startswith("it is being preempted")] == ["17"]
 
 
-def test_programs_that_do_not_end_are_left(says):
+def test_programs_that_do_not_end_are_left(says, monkeypatch):
+    monkeypatch.setattr(slurm_answers, "TIMEOUT_S", 0.3)
     events(submitted("a", "17"), {"time": time.time(), "event": "job_end", "status": 0, "reason": "done"})
     environ = says(**dict.fromkeys(("squeue", "sacct", "scontrol"), "exec sleep 60"))
-    (status,) = seen(["a"], environ, timeout_s=0.3)
+    (status,) = seen(["a"], environ)
     assert (status.state, status.source, status.exit_status) == ("COMPLETED", "files", "0:0")
     assert status.ended and status.age_s >= 0
     assert "squeue did not end" in status.silence
