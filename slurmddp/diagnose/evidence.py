@@ -156,8 +156,9 @@ def observe_lines(
     if near is None:
         near = modification_time(lines[0].path) if lines else None
     known: set[tuple[str, bool]] = set()
-    ordinary_after, worked = count_ordinary_after(lines), _find_work(lines)
+    ordinary_after, work, ranks = count_ordinary_after(lines), _find_work(lines), _find_ranks(printed)
     for index, line in enumerate(lines):
+        worked = max(work, ranks) if line.rank is None else work
         match = find_rule(line.text)
         if match and (match[0].key, match[0].general) not in known:
             known.add((match[0].key, match[0].general))
@@ -191,7 +192,16 @@ def _has_begun(line: LogLine, printed: Sequence[LogLine]) -> bool:
     below = [one.text for one in printed[begin:]]
     has_begun = any(means(text, "begun", "at work") for text in below)
     named = (find_rule(text, "exception") for text in below if names_exception(text) and not means(text, "script"))
-    return has_begun or any(match and match[0].key != IMPORT_ERROR for match in named)
+    return has_begun or any(not match or match[0].key != IMPORT_ERROR for match in named)
+
+
+def _find_ranks(lines: Sequence[LogLine]) -> int:
+    """Return where the ranks begin to print, by the labels of their lines, if they began; -1 without any.
+
+    What stands before it without a label is of the batch script, which ran on after it.
+    """
+    first = next((line for line in lines if line.rank is not None), None)
+    return first.offset if first and _has_begun(first, lines) else -1
 
 
 def blame_launcher(seen: Observation, lines: Iterable[LogLine]) -> Observation:
@@ -421,7 +431,12 @@ def _observe_file(lines: Sequence[LogLine], printed: Sequence[LogLine]) -> Itera
         stream = str(line.rank) if line.rank is not None else re.sub(TIME, "", line.prefix)  # of one program
         streams.setdefault(stream, []).append(line)
     at = _find_work(lines, least=_CLOSING_LINES + 1)
-    found = [seen for part in streams.values() for seen in observe_tracebacks(part, rank=part[0].rank, worked=at)]
+    ranks = _find_ranks(printed)
+    found = [
+        seen
+        for part in streams.values()
+        for seen in observe_tracebacks(part, rank=part[0].rank, worked=max(at, ranks) if part[0].rank is None else at)
+    ]
     yield from sorted([*found, *observe_lines(lines, printed)], key=lambda seen: seen.line.number)
 
 

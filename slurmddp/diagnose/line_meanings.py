@@ -30,6 +30,9 @@ _MOST_LINES: Final = 60
 """Lines of a traceback of a launcher, or of a child whose parent has died."""
 LAST_TOLD: Final = 10
 """A good end is told in one of so many lines at the end."""
+_WARNED: Final = re.compile(r"WARN|(?:^|[\s\]:])W\d{4} \d\d:")
+"""In a prefix: of Python's loggers, or of torch's."""
+_CAUGHT: Final = re.compile(r"(?:(?:INFO|DEBUG)\b.*|Import of \S+ from \S+ failed with): Traceback \(")
 _IMPORTED: Final = re.compile(r'\s*File "[^"]*/(?:site|dist)-packages/[^"]*", line \d+, in <module>')
 
 
@@ -81,19 +84,21 @@ def _text(lines: Sequence[LogLine], index: int) -> str:
 
 def _find_warned(lines: Sequence[LogLine], head: int) -> set[int]:
     """Return the lines of a traceback that a logger reports as a warning: its program went on; none of another one."""
-    behind = takewhile(lambda index: "WARN" in lines[index].prefix, range(head, len(lines)))
+    behind = takewhile(lambda index: _WARNED.search(lines[index].prefix), range(head, len(lines)))
     return set(islice(behind, _MOST_LINES))
 
 
 def _find_logged(lines: Sequence[LogLine], head: int) -> set[int]:
-    """Return the lines of a traceback that a library prints while it is imported; none of another one.
+    """Return the lines of a traceback that was caught and told of, or printed while a library is imported; else none.
 
-    It begins where it was caught. One that ends a program begins in the program's own file.
+    It begins where it was caught. One that ends a program begins in the program's own file, or is the last that it
+    prints.
     """
-    if not _IMPORTED.match(_text(lines, head + 1)):
+    if not (_IMPORTED.match(_text(lines, head + 1)) or _CAUGHT.match(lines[head].text)):
         return set()
     end = next((index for index in range(head + 2, len(lines)) if not lines[index].text.startswith(" ")), head)
-    return set() if _text(lines, end + 1).startswith(LINKS) else set(range(head, end + 1))
+    is_last = not any(line.text.strip() for line in lines[end + 1 :])
+    return set() if is_last or _text(lines, end + 1).startswith(LINKS) else set(range(head, end + 1))
 
 
 def _find_teardown(lines: Sequence[LogLine], head: int, *, is_linked: bool) -> set[int]:

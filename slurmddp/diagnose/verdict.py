@@ -10,6 +10,7 @@ from typing import Final
 
 from slurmddp.diagnose.evidence import Evidence, weaken
 from slurmddp.diagnose.flight_recorder import Divergence
+from slurmddp.diagnose.line_meanings import means
 from slurmddp.diagnose.log_reader import make_evidence
 from slurmddp.diagnose.rank_exits import RankExit
 from slurmddp.diagnose.rule_types import EXIT_STATUS, RESUME, UNKNOWN, Diagnosis, Line, Observation, compile_regex
@@ -98,7 +99,9 @@ def _weigh_cause(evidence: Evidence, state: str, seen: Observation) -> Observati
     first, own = next(iter(evidence.exits), None), _find_exit(evidence, seen)
     external = first is not None and first.signal and (seen.lines_after > 0 or first.signal in _EXTERNAL_ENDS)
     by_hand = first is not None and first.signal == "SIGTERM" and _observations_of(evidence, _BY_HAND)
-    if first is not None and external and not by_hand:
+    ended = (one.line.number for one in _observations_of(evidence, {"step-ended"}))
+    with_step = first is not None and any(0 < at < make_evidence(first.line).number for at in ended)
+    if first is not None and external and not (by_hand or with_step):
         rule = end_causes().get(first.signal)
         if seen.rule.key not in (rule.key if rule else "", *_KILLERS.get(first.signal, ())):  # it has another cause
             return weaken(seen)
@@ -187,7 +190,7 @@ def _judge_exits(evidence: Evidence) -> Diagnosis | None:
     rule = end_causes().get(end.signal or "status")
     known = (seen for seen in evidence.observations if seen.rule.role == "cause" and not seen.rule.general)
     is_fatal = any(seen.lines_after == 0 for seen in known)
-    told = {"cancelled"} if end.signal == "SIGKILL" else {"cancelled", "step-ended"}
+    told = {"cancelled"} if end.signal == "SIGKILL" else {"cancelled", "step-ended", "step-cancelled"}
     announced = (seen.line.number for seen in _observations_of(evidence, told))
     if (
         rule is None
@@ -216,13 +219,14 @@ def _symptoms(evidence: Evidence) -> list[Observation]:
 
 def _vagueness(seen: Observation) -> int:
     """Return 0 for a symptom that says what happened, more for one that counts only if there is no such symptom."""
-    return 2 + (seen.rule.place == "end") if seen.rule.general else int(seen.rule.key in _VAGUE)
+    vagueness = 2 + (seen.rule.place == "end") if seen.rule.general else int(seen.rule.key in _VAGUE)
+    return vagueness + 3 * seen.ran_on
 
 
 def _judge_symptoms(evidence: Evidence) -> Diagnosis | None:
     symptoms = _symptoms(evidence)
     first = _find_earliest([seen for seen in symptoms if _vagueness(seen) == min(map(_vagueness, symptoms))])
-    if first is None:
+    if first is None or (first.ran_on and means(first.line.text, "script") and _observations_of(evidence, _PEER_LOST)):
         return None
     if evidence.divergence and first.rule.key in _WAITED:
         return _diagnose_divergence(evidence, first, evidence.divergence)
@@ -278,8 +282,7 @@ def _judge_silence(evidence: Evidence) -> Diagnosis | None:
 
 
 def _report_unknown(evidence: Evidence) -> Diagnosis:
-    ended = (seen.line for seen in _observations_of(evidence, {"step-ended"}) if "CANCELLED AT" in seen.line.text)
-    steps = [line for line in ended if "TASK FAILURE" not in line.text]
+    steps = [seen.line for seen in _observations_of(evidence, {"step-cancelled"})]
     if steps and not _observations_of(evidence, _PEER_LOST):
         return (rule := end_causes()["step"]).make_diagnosis(rule.what, evidence=_select_lines(steps))
     first = _find_earliest([seen for seen in evidence.observations if seen.role == "consequence"])

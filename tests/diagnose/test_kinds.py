@@ -593,3 +593,66 @@ SCALE = "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to
 def test_what_launchers_and_half_precision_say_last(text, cause, words):
     found = judge_output(BEGIN + text)
     assert (found.cause, words in found.what) == (cause, True), found.what
+
+
+SCRIPTS_OWN = """cat: '': No such file or directory
+/var/spool/slurmd/job17/slurm_script: line 377: python: command not found
+"""
+TRACKERS_OWN = """Traceback (most recent call last):
+  File "/users/me/.local/bin/wandb", line 5, in <module>
+    from wandb.cli.cli import cli
+ModuleNotFoundError: No module named 'dataclasses'
+"""
+LABELLED = "".join(
+    f"{rank}: [rank{rank}]: {line}\n"
+    for rank in (0, 1)
+    for line in (
+        "Traceback (most recent call last):",
+        '  File "/home/me/train.py", line 8, in <module>',
+        "AssertionError: class input value 5 and checkpoint value 7 do not match",
+    )
+)
+NO_TORCH = "".join(f"{rank}: ModuleNotFoundError: No module named 'torch'\n" for rank in (0, 1))
+OF_CACHE = "".join(
+    f"3: [rank3]:W0619 13:43:42.03 2376 torch/_inductor/codecache.py:1045] [1/2] {line}\n"
+    for line in (
+        "fx graph cache unable to load compiled graph",
+        "Traceback (most recent call last):",
+        '  File "/usr/lib/python3.12/dist-packages/torch/_inductor/codecache.py", line 1041, in iterate',
+        "FileNotFoundError: [Errno 2] No such file or directory: '/scratch/me/fxgraph/zz/.1.tmp'",
+    )
+)
+CAUGHT = """Import of quick_gelu from megatron.core.fusions failed with: Traceback (most recent call last):
+  File "/workspace/NeMo/nemo/utils/import_utils.py", line 319, in safe_import_from
+    return getattr(imported_module, symbol), True
+AttributeError: module 'megatron.core.fusions' has no attribute 'quick_gelu'
+"""
+OF_LIBRARY = """Traceback (most recent call last):
+  File "/usr/lib/python3.11/site-packages/swift/cli/rlhf.py", line 5, in <module>
+    rlhf_main()
+ValueError: DeepSpeed is not compatible with `device_map`.
+"""
+STEP_ENDED = """srun: Job step aborted: Waiting up to 32 seconds for job step to finish.
+slurmstepd: error: *** STEP 40.14 ON n1 CANCELLED AT 2025-10-08T00:32:36 ***
+2: [rank: 2] Received SIGTERM: 15
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "words"),
+    [
+        (SCRIPTS_OWN + LABELLED, "exception", "do not match"),
+        (SCRIPTS_OWN + NO_TORCH, "command-missing", "python"),
+        (TRACKERS_OWN + LABELLED, "exception", "do not match"),
+        (TRACKERS_OWN + NO_TORCH, "import-error", "dataclasses"),
+        (OF_CACHE + STEPS, UNKNOWN, "no "),
+        (CAUGHT + STEPS, UNKNOWN, "no "),
+        (OF_LIBRARY, "exception", "device_map"),
+        (STEP_ENDED, "cancelled", "the step was cancelled"),
+        ("34: Last error:\n34: Failed to initialize any NET plugin\n", "network-plugin", "none of its network plugins"),
+        ("WARNING: exiting due to 2 SIGINT's within 1 second.\n", "interrupted", "SIGINT"),
+    ],
+)
+def test_what_a_batch_script_said_before_its_ranks_began_and_what_was_caught_are_no_cause(text, cause, words):
+    found = judge_output(BEGIN + text)
+    assert (found.cause, words in found.what) == (cause, True), found.what
