@@ -15,7 +15,7 @@ from slurmddp.runs.history import read_outline
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import submissions
 from slurmddp.slurm.job_info import JobInfo
-from slurmddp.text import format_table
+from slurmddp.text import format_table, list_some
 
 _RECENT: Final = 5
 """A failure is compared with so many before it."""
@@ -107,10 +107,9 @@ def format_failures(failures: Sequence[Failure]) -> list[str]:
     rows = []
     for cause, group in ordered:
         nodes = list(dict.fromkeys(node for failure in group for node in failure.nodes))
-        more = f" and {len(nodes) - _SHOWN_NODES} more" if len(nodes) > _SHOWN_NODES else ""
         lost = f"{sum(one.lost_gpu_hours for one in group):.3g}"
         runs = ", ".join(dict.fromkeys(one.run for one in group))
-        rows.append([cause, str(len(group)), lost, ", ".join(nodes[:_SHOWN_NODES]) + more, runs])
+        rows.append([cause, str(len(group)), lost, list_some(nodes, _SHOWN_NODES), runs])
     table = format_table([["CAUSE", "FAILURES", "GPU-HOURS LOST", "NODES", "RUNS"], *rows], right=(1, 2))
     counted = Counter(node for failure in failures for node in failure.nodes).most_common()
     part = f"of {len(failures)} failures"

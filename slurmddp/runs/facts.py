@@ -271,12 +271,11 @@ def _judge_attempt(attempt: AttemptEvents, last: AttemptEvents, job: Outcome) ->
     notice, seen = attempt.last("notice"), attempt.seen
     if attempt.last("cancel"):
         return Outcome(kind=Kind.CANCELLED, time=seen)
-    if last.name.partition(".")[0] != attempt.name.partition(".")[0]:
+    is_of_last_start = last.name.partition(".")[0] == attempt.name.partition(".")[0]
+    if not is_of_last_start or (last is attempt and job.kind is Kind.PENDING):
         return Outcome(kind=Kind.REQUEUED, time=seen, reason=notice.text("reason") if notice else BY_SLURM)
     if last is not attempt or job.kind in (Kind.UNKNOWN, Kind.DONE, Kind.FENCED):
         return Outcome(kind=Kind.KILLED, time=seen)
-    if job.kind is Kind.PENDING:
-        return Outcome(kind=Kind.REQUEUED, time=seen, reason=notice.text("reason") if notice else BY_SLURM)
     return job._replace(time=job.time or seen)
 
 

@@ -57,27 +57,44 @@ def write_whole(path: Path, content: bytes) -> None:
 
     A link is followed. Raises OSError also for a folder, a device, a pipe or a socket, which would be replaced.
     """
-    import tempfile  # noqa: PLC0415 - needed only to write, and every start would pay for it
-
     if not _is_replaceable(path):
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-    with errors_name(path):
+    with _errors_name(path):
         path = Path(os.path.realpath(path)) if path.is_symlink() else path
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        with _durable_file(path, content) as temporary:
+            temporary.replace(path)
     sync_folder(path.parent)
 
 
+def create_exclusively(path: Path, content: str) -> bool:
+    """Create a file, durably; return False if it exists. The step is atomic on network file systems too."""
+    try:
+        with _errors_name(path), _durable_file(path, content.encode()) as temporary:
+            os.link(temporary, path)
+            sync_folder(path.parent)
+    except FileExistsError:
+        return False
+    return True
+
+
 @contextmanager
-def errors_name(path: Path) -> Iterator[None]:
+def _durable_file(path: Path, content: bytes) -> Iterator[Path]:
+    """Yield a durable file beside `path` with this content; its temporary name is removed at the end."""
+    import tempfile  # noqa: PLC0415 - needed only to write, and every start would pay for it
+
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        yield Path(temporary)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+@contextmanager
+def _errors_name(path: Path) -> Iterator[None]:
     """Let an OSError name the file that was asked for: it names a temporary one, or after a failed write none."""
     try:
         yield
@@ -94,7 +111,7 @@ def append_record(path: Path, record: Mapping[str, Any]) -> None:
     line = (json.dumps(record, allow_nan=False) + "\n").encode("ascii")
     descriptor = _open_descriptor(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
-        with errors_name(path):
+        with _errors_name(path):
             if os.write(descriptor, line) < len(line):  # the disk became full within the line
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:

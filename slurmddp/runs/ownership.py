@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from slurmddp import variables
 from slurmddp.errors import FencedError, UsageError
-from slurmddp.runs.files import errors_name, open_or_empty, sync_folder
+from slurmddp.runs.files import create_exclusively, open_or_empty
 from slurmddp.runs.layout import RunDir
 
 TRIES: Final = 100
@@ -137,25 +137,6 @@ def hold_submission(run: RunDir) -> Iterator[float | None]:
         yield killed
     finally:
         run.claim.unlink(missing_ok=True)
-
-
-def create_exclusively(path: Path, content: str) -> bool:
-    """Create a file, durably; return False if it exists. The step is atomic on network file systems too."""
-    import tempfile  # noqa: PLC0415 - needed only to write, and every start would pay for it
-
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with errors_name(path):
-            os.write(descriptor, content.encode())
-            os.fsync(descriptor)
-            os.close(descriptor)
-            os.link(temporary, path)
-            sync_folder(path.parent)
-    except FileExistsError:
-        return False
-    finally:
-        Path(temporary).unlink(missing_ok=True)
-    return True
 
 
 def take_file(path: Path, line: str, describe_holder: DescribeHolder) -> None:

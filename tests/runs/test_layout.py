@@ -51,18 +51,22 @@ def test_a_file_among_the_folders_is_an_error_and_stays(tmp_path):
 
 
 def test_a_failed_write_names_its_file(tmp_path, monkeypatch):
-    """The error of os.write has no name. It stands for a full disk."""
+    """The errors of os.write and os.fsync have no name. They stand for a full disk."""
 
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left") as raised:
         append_record(tmp_path / "a.jsonl", {})
     assert raised.value.filename == str(tmp_path / "a.jsonl")
     with pytest.raises(OSError, match="No space left") as raised:
         ownership.create_exclusively(tmp_path / "claim", "x")
     assert raised.value.filename == str(tmp_path / "claim")
+    with pytest.raises(OSError, match="No space left") as raised:
+        write_whole(tmp_path / "whole", b"x")
+    assert raised.value.filename == str(tmp_path / "whole")
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
 
 

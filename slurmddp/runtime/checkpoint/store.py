@@ -27,9 +27,9 @@ import torch
 
 from slurmddp.errors import PeerError, RankError
 from slurmddp.old_python import dataclass
-from slurmddp.runs.files import sha256_of, sync_folder
+from slurmddp.runs.files import create_exclusively, sha256_of, sync_folder
 from slurmddp.runs.layout import MANIFEST
-from slurmddp.runs.ownership import Ownership, create_exclusively
+from slurmddp.runs.ownership import Ownership
 
 FORMAT = 1
 IDENTITY = "identity"

@@ -20,8 +20,8 @@ from typing import Literal
 from slurmddp import variables
 from slurmddp.errors import RankError
 from slurmddp.old_python import dataclass
+from slurmddp.runs.files import create_exclusively
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.ownership import create_exclusively
 from slurmddp.slurm.job_info import JobRef
 
 Launcher = Literal["srun", "fork", "torchrun", "mpi", "single"]
