@@ -16,7 +16,7 @@ from slurmddp.config.command import NO_PYTHON, Command, parse, replace_arguments
 from slurmddp.config.container import Runtime, check_mount, runtime_of
 from slurmddp.config.foreign_options import refuse_sbatch, refuse_srun
 from slurmddp.config.option_types import Count, Field, Option, Tasks, fields_of, whole_text
-from slurmddp.config.worker_options import WorkerOptions, arguments
+from slurmddp.config.worker_options import Many, WorkerOptions, arguments
 from slurmddp.errors import UsageError
 from slurmddp.slurm.environment import is_of_a_job
 from slurmddp.slurm.hostlist import expand
@@ -59,7 +59,6 @@ Lead = Annotated[int, msgspec.Meta(ge=1, le=65535, description="whole seconds, 1
 HangTimeout = Annotated[
     str, whole_text("auto|[1-9][0-9]{0,6}[smh]?", "auto, or seconds, or a number with s, m or h, as in 10m")
 ]
-Limit = Annotated[int, msgspec.Meta(ge=0, description="a whole number, 0 or more")]
 
 NAME_RULE: Final = (
     "letters, digits and . _ - after a first letter or digit, at most 64, and not the id of a job, as 17 or 17_3"
@@ -252,11 +251,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             metavar="SECONDS",
         ),
     ] = None
-    max_restarts: Annotated[Limit, Option("Restarts of the ranks in a row without a new checkpoint.")] = (
+    max_restarts: Annotated[Many, Option("Restarts of the ranks in a row without a new checkpoint.")] = (
         DEFAULTS.max_restarts
     )
     max_requeues: Annotated[
-        Limit | None, Option("Requeues by the job itself [default: any number while checkpoints advance].")
+        Many | None, Option("Requeues by the job itself [default: any number while checkpoints advance].")
     ] = DEFAULTS.max_requeues
     notify: Annotated[
         Text,
