@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Union
 
 from slurmddp.exit_codes import DONE, FAILED, FENCED, STOPPED
 from slurmddp.slurm.job_info import JobInfo
-from slurmddp.slurm.states import holds_nodes
+from slurmddp.slurm.states import find_state
 from slurmddp.text import count
 
 IDLE_REQUEUES: Final = 10
@@ -65,7 +65,7 @@ def check_fenced(job: JobInfo, *, restarts: int, host: str) -> Fence | None:
 
     `restarts` and `host` are SLURM_RESTART_COUNT and SLURMD_NODENAME of this batch script.
     """
-    if not holds_nodes(job.state):
+    if not find_state(job.state).holds_nodes:
         return Fence(f"Slurm has the job as {job.state}")
     if (job.restarts or 0, job.batch_host) != (restarts, host):
         return Fence(f"Slurm has started the job again, restart {job.restarts} on {job.batch_host}")

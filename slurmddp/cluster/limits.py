@@ -39,7 +39,7 @@ def find_problems(spec: JobSpec, cluster: Cluster) -> tuple[str, ...]:
 
 def names_no_partition(spec: JobSpec, cluster: Cluster) -> bool:
     """Return whether the job's partition does not exist, or it needs to name one: sbatch refuses it in any case."""
-    return bool(find_problems(spec, cluster)) and isinstance(_named(spec, cluster), str)
+    return isinstance(_named(spec, cluster), str)
 
 
 def _named(spec: JobSpec, cluster: Cluster) -> tuple[Partition, ...] | str:

@@ -2,12 +2,15 @@
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
 import msgspec
 
+from slurmddp.config.foreign_options import OF_SBATCH, SHORT_OF_SBATCH, SWITCHES_OF_SBATCH
 from slurmddp.errors import UsageError
+from slurmddp.slurm.hostlist import index_ranges
 from slurmddp.text import quote_value
 
 SHELLS: Final = ("sh", "bash", "dash", "ash", "ksh", "ksh93", "mksh")
@@ -22,27 +25,6 @@ _REFUSED: Final = {
     b"\0": "a NUL byte, which sbatch refuses; give a text file",
     b"\r\n": "it ends as on Windows (CR LF), which sbatch refuses; `dos2unix` or `sed -i 's/\\r$//'` mends the file",
 }
-_SHORT: Final = {
-    word[0]: word[2:]
-    for word in (
-        *("A=account", "a=array", "b=begin", "B=extra-node-info", "c=cpus-per-task", "C=constraint", "d=dependency"),
-        *("D=chdir", "e=error", "F=nodefile", "G=gpus", "H=hold", "i=input", "J=job-name", "k=no-kill", "L=licenses"),
-        *("m=distribution", "M=clusters", "n=ntasks", "N=nodes", "o=output", "O=overcommit", "p=partition", "q=qos"),
-        *("Q=quiet", "s=oversubscribe", "S=core-spec", "t=time", "v=verbose", "w=nodelist", "W=wait", "x=exclude"),
-    )
-}
-_SWITCHES: Final = (
-    *("contiguous", "exclusive", "get-user-env", "hetjob", "hold", "ignore-pbs", "nice", "no-kill", "no-requeue"),
-    *("overcommit", "oversubscribe", "packjob", "parsable", "propagate", "quiet", "reboot", "requeue", "spread-job"),
-    *("test-only", "use-min-nodes", "verbose", "wait", "wait-all-nodes"),
-)
-"""Options that take no value, or only one behind `=`."""
-_ABBREVIATED: Final = (
-    *("account", "array", "chdir", "constraint", "cpus-per-task", "dependency", "exclude", "gpus-per-node", "gres"),
-    *("job-name", "mem", "nodelist", "nodes", "no-requeue", "ntasks", "ntasks-per-node", "open-mode", "output"),
-    *("partition", "qos", "requeue", "reservation", "signal", "time"),
-)
-"""Options that are asked for here; sbatch takes the beginning of a name for the whole."""
 
 
 class Directive(NamedTuple):
@@ -88,7 +70,14 @@ class BatchScript(msgspec.Struct, frozen=True, kw_only=True):
     def tasks(self) -> tuple[int, ...]:
         """The numbers of the tasks of its array; none for a single job. Raises UsageError for what is no array."""
         given = self.get("array")
-        return tuple(_expand_array(given)) if given else ()
+        if given is None:
+            return ()
+        ranges, shown = index_ranges(given.value or ""), quote_value(given.value)
+        if not ranges:
+            raise UsageError(f"line {given.line}: {shown} is no array, as in --array=0-3%2")
+        if max(one.stop for one in ranges) > _MOST_TASKS:
+            raise UsageError(f"line {given.line}: the array {shown} goes beyond {_MOST_TASKS}")
+        return tuple(chain.from_iterable(ranges))
 
 
 def check_batch_script(path: str, text: bytes) -> BatchScript:
@@ -178,28 +167,15 @@ def _directives(words: list[tuple[str, int]]) -> Iterator[Directive]:
             name, equals, value = word[2:].partition("=")
             key = _full_name(name)
             has_value = bool(equals)
-        elif word.startswith("-") and word[1:2] in _SHORT:
-            key, value, has_value = _SHORT[word[1]], word[2:].removeprefix("="), len(word) > 2  # noqa: PLR2004
+        elif word.startswith("-") and word[1:2] in SHORT_OF_SBATCH:
+            key, value, has_value = SHORT_OF_SBATCH[word[1]], word[2:].removeprefix("="), len(word) > 2  # noqa: PLR2004
         else:
             continue
-        if not has_value and key not in _SWITCHES:
+        if not has_value and key not in SWITCHES_OF_SBATCH:
             value, has_value = next(rest, ("", line))[0], True
         yield Directive(key, value if has_value else None, line)
 
 
 def _full_name(name: str) -> str:
     """Return the whole name of an option that may be shortened."""
-    if name in _SWITCHES or name in _ABBREVIATED or name.startswith(("gpus", "mem-", "ntasks-per-")):
-        return name
-    return next((full for full in _ABBREVIATED if name and full.startswith(name)), name)
-
-
-def _expand_array(given: Directive) -> Iterator[int]:
-    for part in (given.value or "").partition("%")[0].split(","):
-        match = re.fullmatch(r"(\d{1,7})(?:-(\d{1,7})(?::(\d{1,7}))?)?", part.strip())
-        if not match:
-            raise UsageError(f"line {given.line}: {quote_value(given.value)} is no array, as in --array=0-3%2")
-        first = int(match[1])
-        if int(match[2] or first) >= _MOST_TASKS:
-            raise UsageError(f"line {given.line}: the array {quote_value(given.value)} goes beyond {_MOST_TASKS}")
-        yield from range(first, int(match[2] or first) + 1, int(match[3] or 1) or 1)
+    return name if name in OF_SBATCH else next((full for full in OF_SBATCH if name and full.startswith(name)), name)

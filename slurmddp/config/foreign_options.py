@@ -28,6 +28,28 @@ class Foreign(NamedTuple):
         return f"use {self.instead}" if self.instead.startswith("--") else self.instead
 
 
+_WITH_VALUE: Final = (
+    "A=account acctg-freq a=array batch b=begin burst-buffer D=chdir cluster-constraint M=clusters comment "
+    "C=constraint S=core-spec cores-per-socket cpu-freq cpus-per-gpu c=cpus-per-task deadline delay-boot "
+    "d=dependency m=distribution e=error x=exclude export export-file B=extra-node-info gpu-bind gpu-freq "
+    "G=gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint i=input J=job-name "
+    "kill-on-invalid-dep L=licenses mail-type mail-user mem mem-bind mem-per-cpu mem-per-gpu network "
+    "F=nodefile w=nodelist N=nodes n=ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node "
+    "ntasks-per-socket open-mode o=output p=partition power prefer priority profile q=qos reservation "
+    "signal sockets-per-node switches thread-spec threads-per-core t=time time-min tmp wckey wrap "
+)
+_WITHOUT_VALUE: Final = (
+    "contiguous exclusive get-user-env H=hold ignore-pbs nice k=no-kill no-requeue O=overcommit "
+    "s=oversubscribe parsable propagate Q=quiet reboot requeue spread-job test-only use-min-nodes "
+    "v=verbose W=wait wait-all-nodes "
+)
+SHORT_OF_SBATCH: Final = dict(item.split("=") for item in (_WITH_VALUE + _WITHOUT_VALUE).split() if "=" in item)
+"""The long names of sbatch's options, by their letters."""
+SWITCHES_OF_SBATCH: Final = tuple(item.rpartition("=")[2] for item in _WITHOUT_VALUE.split())
+"""Its options that take no value, or only one behind `=`."""
+OF_SBATCH: Final = (*(item.rpartition("=")[2] for item in _WITH_VALUE.split()), *SWITCHES_OF_SBATCH)
+"""The long names of its options."""
+
 _NUMBERED: Final = "the ranks are numbered node by node (block); leave it out, and choose the nodes by --nodelist"
 
 
@@ -56,12 +78,12 @@ def advise(option: str, known: Container[str]) -> str:
     found = foreign().get(key)
     if found and (found.instead.split()[0] in known or not found.instead.startswith("--")):
         return found.advice.format(option=option)
-    return f"use --sbatch {key}" if key in _table()["sbatch"]["switches"].split() and "--sbatch" in known else ""
+    return f"use --sbatch {key}" if key in SWITCHES_OF_SBATCH and "--sbatch" in known else ""
 
 
 def refuse_sbatch(key: str, value: str) -> str:
     """Return why `--sbatch` cannot have an option, or an abbreviation of it; empty if it can."""
-    for name in _table()["sbatch"]["hyphenated"].split():
+    for name in OF_SBATCH:
         if name != key and name.replace("-", "") == key.replace("-", ""):
             return f"sbatch has no --{key}; did you mean {name}?"
     if key == "gres" and "gpu" in value:

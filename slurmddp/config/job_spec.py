@@ -15,8 +15,8 @@ from slurmddp.config.batch_script import BatchScript
 from slurmddp.config.command import NO_PYTHON, Command, parse, replace_arguments
 from slurmddp.config.container import Runtime, check_mount, runtime_of
 from slurmddp.config.foreign_options import refuse_sbatch, refuse_srun
-from slurmddp.config.option_types import Count, Field, Option, Tasks, fields_of
-from slurmddp.config.worker_options import WorkerOptions, arguments
+from slurmddp.config.option_types import Count, Field, Option, Tasks, fields_of, whole_text
+from slurmddp.config.worker_options import Many, WorkerOptions, arguments
 from slurmddp.errors import UsageError
 from slurmddp.slurm.environment import is_of_a_job
 from slurmddp.slurm.hostlist import expand
@@ -27,55 +27,38 @@ from slurmddp.text import MASK, quote_value
 Text = str | None
 Texts = tuple[str, ...]
 Gpus = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=r"^([A-Za-z0-9_.-]+:)?[1-9][0-9]{0,3}\Z",
-        description="a count from 1 to 9999, or type:count as in a100:8",
-    ),
+    str, whole_text("([A-Za-z0-9_.-]+:)?[1-9][0-9]{0,3}", "a count from 1 to 9999, or type:count as in a100:8")
 ]
 SlurmTime = Annotated[
     str,
-    msgspec.Meta(
-        pattern=r"^([0-9]+(:[0-5]?[0-9]){0,2}|[0-9]+-[0-9]+(:[0-5]?[0-9]){0,2}|(?i:unlimited|infinite))\Z",
-        description="a Slurm time (minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS), as in 1:30:00",
+    whole_text(
+        "[0-9]+(:[0-5]?[0-9]){0,2}|[0-9]+-[0-9]+(:[0-5]?[0-9]){0,2}|(?i:unlimited|infinite)",
+        "a Slurm time (minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS), as in 1:30:00",
     ),
 ]
 Memory = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=r"^[0-9]+[KMGT]?\Z", description="a size (whole megabytes, or with K, M, G or T behind it), as in 16G"
-    ),
+    str, whole_text("[0-9]+[KMGT]?", "a size (whole megabytes, or with K, M, G or T behind it), as in 16G")
 ]
 _JOB = r"[0-9]+(_([0-9]+|\*))?(\+[0-9]+)?"
 _JOBS = rf"((?i:after(any|burstbuffer|corr|notok|ok)?):)?{_JOB}(:{_JOB})*|(?i:singleton)"
 Dependency = Annotated[
     str,
-    msgspec.Meta(
-        pattern=rf"^(({_JOBS})([,?](?!\Z)|\Z))+\Z",
-        description="a list of jobs in sbatch's form, as in afterok:17; --after-ok takes the name of a run, too",
+    whole_text(
+        f"({_JOBS})([,?]({_JOBS}))*",
+        "a list of jobs in sbatch's form, as in afterok:17; --after-ok takes the name of a run, too",
     ),
 ]
 _FIRST_PORT = 1024
 _LAST_PORT = 65535
 _PORTS = f"FIRST-LAST with {_FIRST_PORT} <= FIRST < LAST <= {_LAST_PORT}"
-PortRange = Annotated[
-    str, msgspec.Meta(pattern=r"^[0-9]{1,5}-[0-9]{1,5}\Z", description=f"{_PORTS}, as in 20000-29999")
-]
+PortRange = Annotated[str, whole_text("[0-9]{1,5}-[0-9]{1,5}", f"{_PORTS}, as in 20000-29999")]
 HeadAddress = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=r"^[A-Za-z0-9.-]*\{host\}[A-Za-z0-9.-]*\Z", description="a host name with {host} in it, as in {host}.ib"
-    ),
+    str, whole_text(r"[A-Za-z0-9.-]*\{host\}[A-Za-z0-9.-]*", "a host name with {host} in it, as in {host}.ib")
 ]
 Lead = Annotated[int, msgspec.Meta(ge=1, le=65535, description="whole seconds, 1 to 65535")]
 HangTimeout = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=r"^(auto|[1-9][0-9]{0,6}[smh]?)\Z",
-        description="auto, or seconds, or a number with s, m or h, as in 10m",
-    ),
+    str, whole_text("auto|[1-9][0-9]{0,6}[smh]?", "auto, or seconds, or a number with s, m or h, as in 10m")
 ]
-Limit = Annotated[int, msgspec.Meta(ge=0, description="a whole number, 0 or more")]
 
 NAME_RULE: Final = (
     "letters, digits and . _ - after a first letter or digit, at most 64, and not the id of a job, as 17 or 17_3"
@@ -268,11 +251,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             metavar="SECONDS",
         ),
     ] = None
-    max_restarts: Annotated[Limit, Option("Restarts of the ranks in a row without a new checkpoint.")] = (
+    max_restarts: Annotated[Many, Option("Restarts of the ranks in a row without a new checkpoint.")] = (
         DEFAULTS.max_restarts
     )
     max_requeues: Annotated[
-        Limit | None, Option("Requeues by the job itself [default: any number while checkpoints advance].")
+        Many | None, Option("Requeues by the job itself [default: any number while checkpoints advance].")
     ] = DEFAULTS.max_requeues
     notify: Annotated[
         Text,

@@ -19,6 +19,11 @@ Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1, description="a whole num
 Tasks = Annotated[int, msgspec.Meta(ge=1, le=9999, description="a whole number, 1 to 9999")]
 
 
+def whole_text(pattern: str, description: str) -> msgspec.Meta:
+    """Return the annotation of a text that matches the pattern as a whole."""
+    return msgspec.Meta(pattern=rf"^({pattern})\Z", description=description)
+
+
 class Option(msgspec.Struct, frozen=True):
     """The annotation of a field besides its type."""
 

@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal, Optional
 
 import msgspec
 
-from slurmddp.config.option_types import Count, Given, Option, convert, fields_of, unknown
+from slurmddp.config.option_types import Count, Given, Option, convert, fields_of, unknown, whole_text
 from slurmddp.errors import UsageError
 from slurmddp.text import quote_value
 
@@ -23,9 +23,9 @@ DEFAULT_DATA: Final = {"mnist": "digits", "linear": "synthetic"}
 BUNDLED: Final = ("linear", "mnist", "cifar10", "gpt")
 TaskName = Annotated[
     str,
-    msgspec.Meta(
-        pattern=rf"^({'|'.join(BUNDLED)}|[A-Za-z_][\w.]*:[A-Za-z_]\w*)\Z",
-        description=f"one of {', '.join(BUNDLED)}, torchvision:MODEL, or package.module:Class",
+    whole_text(
+        rf"{'|'.join(BUNDLED)}|[A-Za-z_][\w.]*:[A-Za-z_]\w*",
+        f"one of {', '.join(BUNDLED)}, torchvision:MODEL, or package.module:Class",
     ),
 ]
 

@@ -9,7 +9,6 @@ import platform
 import re
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,9 +26,11 @@ from slurmddp.monitoring import follow
 from slurmddp.runs.facts import read_job
 from slurmddp.runs.findings import Finding
 from slurmddp.runs.layout import RunDir
-from slurmddp.slurm import client, commands, queries
+from slurmddp.runs.lookup import Target
+from slurmddp.slurm import client
 from slurmddp.submission import allocation
 from slurmddp.submission import submit as submitting
+from slurmddp.submission.cancel import cancel, unfinished_jobs
 from slurmddp.submission.submit_once import Notice
 from slurmddp.text import count
 
@@ -38,8 +39,6 @@ NAME: Final = "doctor"
 LIMIT_S: Final = 600
 """The time limit of the job: short, so that Slurm can start it in gaps between other jobs."""
 _STEP_LIMIT_S: Final = 600.0
-_CANCEL_LIMIT_S: Final = 10.0
-_POLL_S: Final = 0.5
 _ERRORS: Final = re.compile(r"^(?:srun|slurmstepd): error: .*$", re.MULTILINE)
 _SHOWN_ERRORS: Final = 2
 _LOST_NODE: Final = re.compile(
@@ -70,14 +69,9 @@ def check_by_job(resolved: Resolved, environ: Mapping[str, str], notice: Notice)
             notice(f"job {numbers[0]} checks {count(spec.nodes, 'node')}")
             follow.wait_for_job(done.run, numbers[0], environ, notice=notice)
         except BaseException:
-            deadline = time.monotonic() + _CANCEL_LIMIT_S
-            with suppress(ClusterError):  # and it writes nothing more once it has ended
-                for number in numbers:
-                    client.order(commands.cancel(number), environ)
-                is_there = bool(numbers)
-                while is_there and time.monotonic() < deadline:
-                    is_there = any(not job.has_ended for job in queries.jobs(numbers, environ))
-                    time.sleep(_POLL_S)
+            for number in numbers:
+                with suppress(ClusterError):  # and it writes nothing more once it has ended
+                    cancel(unfinished_jobs([Target(None, (number,))], environ), environ, notice)
             raise
         return list(read_findings(done.run, numbers[0]))
 

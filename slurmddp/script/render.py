@@ -312,7 +312,7 @@ def _words(spec: JobSpec) -> tuple[str, ...]:
 def _resumed_words(spec: JobSpec) -> quoting.Quoted | None:
     """Return COMMAND from the second start on; None where it does not change. torchrun expands `$`."""
     is_torchrun = spec.launcher == "torchrun"
-    words = [word.replace("$", "$$") if is_torchrun else word for word in spec.resumed_program]
+    words = for_torchrun(spec.resumed_program) if is_torchrun else spec.resumed_program
     escape = r"//\$/\$\$" if is_torchrun else ""
     checkpoint = f'"${{{variables.CHECKPOINT}{escape}}}"'
     return quoting.job_words(words, {CHECKPOINT_WORD: quoting.Quoted(checkpoint)}) if words else None

@@ -153,11 +153,9 @@ def _report_slow(program: str) -> None:
     logging.getLogger("slurmddp").warning("Slurm has not answered %s yet; waiting for it", program)
 
 
-def query(
-    command: Sequence[str], environ: Mapping[str, str], *, stdin: bytes = b"", timeout_s: float = TIMEOUT_S
-) -> str:
+def query(command: Sequence[str], environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> str:
     """Return the output of a program. Raises ClusterError with its message when it fails, and as `ask` does."""
-    return _output(ask(command, environ, stdin=stdin, timeout_s=timeout_s), command[0])
+    return _output(ask(command, environ, timeout_s=timeout_s), command[0])
 
 
 def query_both(

@@ -1,4 +1,4 @@
-"""Slurm's lists: expands host lists as `n[1-3,07],m2`, and writes numbers as `0-3,7`. Pure."""
+"""Slurm's lists: reads host lists as `n[1-3,07],m2` and arrays as `0-9:3%2`, writes numbers as `0-3,7`. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -11,6 +11,7 @@ from slurmddp.text import quote_value
 
 _ITEM: Final = r"(?:[^,\[\]]|\[[^\[\]]*\])+"
 _LONGEST: Final = 65536
+_INDICES: Final = r"(?a)(\d{1,9})(?:-(\d{1,9})(?::([1-9]\d{0,8}))?)?"
 
 
 def expand(text: str, *, option: str = "--nodelist") -> tuple[str, ...]:
@@ -58,6 +59,12 @@ def _numbers(ranges: str) -> Iterator[str]:
             raise ValueError
         for number in range(first, last + 1):
             yield f"{number:0{len(match[1])}d}"
+
+
+def index_ranges(text: str) -> list[range]:
+    """Return the indices of an array's tasks, as in `1-3,7,10-20:5%2`; nothing for a text that is no such list."""
+    parts = [re.fullmatch(_INDICES, part.strip()) for part in text.partition("%")[0].split(",")]
+    return [range(int(one[1]), int(one[2] or one[1]) + 1, int(one[3] or 1)) for one in parts if one and all(parts)]
 
 
 def format_ranges(numbers: Iterable[int]) -> str:

@@ -50,11 +50,6 @@ def meaning_of(state: str, job_id: str) -> str:
     return find_state(state).meaning.format(job=job_id)
 
 
-def holds_nodes(state: str) -> bool:
-    """Return whether a job in this state has its nodes and keeps them."""
-    return find_state(state).holds_nodes
-
-
 def has_ended(state: str) -> bool:
     """Return whether a job in this state will not run again by itself."""
     return phase_of(state) in ("done", "failed", "cancelled")

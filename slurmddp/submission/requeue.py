@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Final
 
 from slurmddp.errors import ClusterError, SlurmddpError, UsageError
-from slurmddp.monitoring.status import query_jobs
 from slurmddp.runs import lookup
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm import client, commands, queries
 from slurmddp.slurm.hostlist import expand
 from slurmddp.slurm.job_info import JobInfo, is_job_id
+from slurmddp.submission.cancel import unfinished_jobs
 from slurmddp.text import count, quote_value
 
 LEAVE_LIMIT_S: Final = 400.0
@@ -61,13 +61,10 @@ def find_job(word: str, runs_dir: str, environ: Environ) -> str:
     if is_job_id(word):
         return word
     meant = lookup.require_one(lookup.find([word], runs_dir)[0], word)
-    found = query_jobs([meant], environ)
-    if silence := next((job.silence for job in found if job.silence), ""):
-        raise ClusterError(f"nothing was requeued: {client.explain_silence(silence)}")
-    jobs = [job for job in found if job.phase in ("queued", "running")]
+    jobs = [job for job in unfinished_jobs([meant], environ, verb="requeued") if job.phase in ("queued", "running")]
     if not jobs and meant.run:
         raise SlurmddpError(f"run {word} has no job that runs or waits; {_how_to_continue(meant.run)}")
-    return min(jobs, key=lambda job: job.phase != "running").job_id
+    return min(reversed(jobs), key=lambda job: job.phase != "running").job_id
 
 
 def _how_to_continue(run: RunDir | JobInfo) -> str:

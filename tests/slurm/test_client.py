@@ -22,7 +22,7 @@ def test_a_slow_program_is_reported_once_while_it_is_waited_for(monkeypatch, cap
 def test_a_step_has_the_variables_of_its_job_and_a_query_has_not():
     command, environ = ["sh", "-c", "cat; echo $SLURM_JOB_ID"], {**os.environ, "SLURM_JOB_ID": "17"}
     assert client.run_step(command, environ, timeout_s=20).stdout == "17\n"
-    assert client.query(command, environ, stdin=b"asked") == "asked\n"
+    assert client.ask(command, environ, stdin=b"asked").stdout == "asked\n"
     assert client.try_query(["no-such-program"], environ) == ""
     with pytest.raises(LostAnswerError, match="^sleep did not end within 0 s$"):
         client.run_step(["sleep", "60"], environ, timeout_s=0.1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slurmddp.slurm.states import STATES, has_ended, holds_nodes, may_run, meaning_of, phase_of
+from slurmddp.slurm.states import STATES, find_state, has_ended, may_run, meaning_of, phase_of
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,12 @@ from slurmddp.slurm.states import STATES, has_ended, holds_nodes, may_run, meani
     ],
 )
 def test_what_a_state_says_of_a_job(state, phase, holds, ended, may):
-    assert (phase_of(state), holds_nodes(state), has_ended(state), may_run(state)) == (phase, holds, ended, may)
+    assert (phase_of(state), find_state(state).holds_nodes, has_ended(state), may_run(state)) == (
+        phase,
+        holds,
+        ended,
+        may,
+    )
 
 
 def test_a_state_in_words_names_the_job_in_its_commands():

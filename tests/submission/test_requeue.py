@@ -18,7 +18,7 @@ from slurmddp.runs.files import append_record
 from slurmddp.slurm import client, queries
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.slurm.states import outcome_of
-from slurmddp.submission import requeue
+from slurmddp.submission import cancel, requeue
 
 SLEEPS = "#!/bin/bash\nexec srun sleep 300\n"
 
@@ -265,7 +265,7 @@ def test_an_exclusion_that_cannot_be_is_refused_before_the_job_is_requeued(told,
 def known(monkeypatch, **states):
     """Let Slurm know of a run's jobs what is given here."""
     monkeypatch.setattr(
-        requeue,
+        cancel,
         "query_jobs",
         lambda targets, _: [
             JobStatus(job_id=job, run=targets[0].run, name="a", outcome=outcome_of(states.get(f"job{job}", "UNKNOWN")))
@@ -303,6 +303,6 @@ def test_a_controller_that_does_not_answer_ends_no_run(monkeypatch):
     Path("jobs/a").mkdir(parents=True)
     append_record(Path("jobs/a/submissions.jsonl"), {"job": "17"})
     silent = JobStatus(job_id="17", run=None, name="a", outcome=outcome_of("UNKNOWN"), silence="down")
-    monkeypatch.setattr(requeue, "query_jobs", lambda *_: [silent])
+    monkeypatch.setattr(cancel, "query_jobs", lambda *_: [silent])
     with pytest.raises(ClusterError, match=r"nothing was requeued: the controller does not answer \(down\)"):
         requeue.find_job("a", "jobs", {})

@@ -5,7 +5,6 @@ run and was not submitted earlier. A requeued job has a later time of submission
 same number and name, and only its script shows the difference.
 """
 
-import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import Final
 
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm import queries
+from slurmddp.slurm.hostlist import index_ranges
 from slurmddp.slurm.job_info import JobInfo, JobRef, Listing
 
 TIMEOUT_S: Final = 20.0
@@ -27,7 +27,6 @@ _MAX_SCRIPT_CHECKS: Final = 20
 """The scripts of up to so many jobs are compared, with one question for each."""
 SLACK: Final = timedelta(minutes=5)
 """The clocks of this machine and of the controller may differ by so much."""
-_RANGE: Final = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::([1-9]\d{0,8}))?)?", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,9 +198,5 @@ class RowIndex:
 @cache
 def task_indices(job_id: str) -> frozenset[int] | None:
     """Return the task indices of `17_[1-3,7%2]`; None where Slurm has shortened the list."""
-    inside = job_id.partition("[")[2].removesuffix("]").partition("%")[0]
-    parts = [_RANGE.fullmatch(part) for part in inside.split(",")]
-    if not all(parts):
-        return None
-    ranges = [range(int(part[1]), int(part[2] or part[1]) + 1, int(part[3] or 1)) for part in parts if part]
-    return frozenset(chain.from_iterable(ranges)) if sum(map(len, ranges)) <= 2**22 else None  # MaxArraySize
+    ranges = index_ranges(job_id.partition("[")[2].removesuffix("]"))
+    return frozenset(chain.from_iterable(ranges)) if 0 < sum(map(len, ranges)) <= 2**22 else None  # MaxArraySize
