@@ -111,10 +111,11 @@ def follow(track: Track | None, beat: Beat, now: float) -> Track:
 def note_look(track: Track, row: Mapping[str, Any], now: float) -> Track:
     """Return the track of a silent rank with what `look` shows of its process.
 
-    A process that has used the CPU since its last beat works: one that keeps the interpreter's lock sends no beats.
+    A process that has used the CPU since its last beat works: one that keeps the interpreter's lock sends no beats. Not
+    one that is stopped, or blocked, now: it has used the CPU before.
     """
     beat, state = track.beat._replace(cpu_s=row["cpu_s"]), row["state"]
-    if beat.cpu_s - track.beat.cpu_s >= BUSY * (now - track.at):
+    if state not in _STATES and beat.cpu_s - track.beat.cpu_s >= BUSY * (now - track.at):
         return track._replace(beat=beat, at=now, active_at=now)
     if stack := row.get("stack"):
         at = stack[find_program([frame["file"] for frame in stack])]
@@ -133,6 +134,7 @@ def timeout_s(option: str, tracks: Iterable[Track]) -> float:
 
 def judge(tracks: Collection[Track], timeout_s: float, now: float) -> Hang | None:
     """Return what is wrong with the ranks of one training; None while all is well, or not known."""
+    tracks = sorted(tracks, key=lambda track: track.beat.rank)
     live = [track for track in tracks if not track.is_silent(now)]
     if not live or len(tracks) < max(track.beat.world_size for track in live):
         return None
