@@ -34,6 +34,7 @@ from slurmddp.runs.log_tail import modification_time, read_timestamp, relative_p
 
 SUSPICIOUS_LINES: Final = 3
 """How many lines are shown when the cause is not known."""
+_SRUN_LABEL: Final = re.compile(r" *\d+: ")
 _CLOSING_LINES: Final = 3
 """A batch script may print so many lines after its step."""
 _LAST_LINES: Final = 30
@@ -158,7 +159,7 @@ def observe_lines(
     known: set[tuple[str, bool]] = set()
     ordinary_after, work, ranks = count_ordinary_after(lines), _find_work(lines), _find_ranks(printed)
     for index, line in enumerate(lines):
-        worked = max(work, ranks) if line.rank is None else work
+        worked = work if line.rank is not None or means(line.text, "slurm") else max(work, ranks)
         match = find_rule(line.text)
         if match and (match[0].key, match[0].general) not in known:
             known.add((match[0].key, match[0].general))
@@ -196,11 +197,11 @@ def _has_begun(line: LogLine, printed: Sequence[LogLine]) -> bool:
 
 
 def _find_ranks(lines: Sequence[LogLine]) -> int:
-    """Return where the ranks begin to print, by the labels of their lines, if they began; -1 without any.
+    """Return where the ranks begin to print, by srun's labels of their lines, if they began; -1 without any.
 
     What stands before it without a label is of the batch script, which ran on after it.
     """
-    first = next((line for line in lines if line.rank is not None), None)
+    first = next((line for line in lines if line.rank is not None and _SRUN_LABEL.match(line.prefix)), None)
     return first.offset if first and _has_begun(first, lines) else -1
 
 

@@ -16,6 +16,7 @@ from slurmddp.cluster.inspect import query_cluster
 from slurmddp.cluster.partitions import Qos
 from slurmddp.errors import ClusterError
 from slurmddp.monitoring import status
+from slurmddp.monitoring.status import slurm_answers
 from slurmddp.runs.lookup import Target
 from slurmddp.slurm import client, environment
 
@@ -79,7 +80,7 @@ def stopped(pid):
 
 
 @pytest.mark.usefixtures("slurm_programs")
-def test_status_with_each_of_the_daemons_away(accounting):
+def test_status_with_each_of_the_daemons_away(accounting, monkeypatch):
     """A controller that does not answer, then a slurmdbd that has ended, then both; the last test here."""
     env = {**os.environ, **accounting.environment()}
     submit = ["sbatch", "--wait", "--parsable", "--output=/dev/null", "--job-name=x", "--wrap", "exit 3"]
@@ -87,7 +88,8 @@ def test_status_with_each_of_the_daemons_away(accounting):
     controller = daemon(accounting, "slurmctld")
 
     def seen(timeout_s=60.0):
-        (found,) = status.query_jobs([Target(None, (job,))], env, timeout_s=timeout_s)
+        monkeypatch.setattr(slurm_answers, "TIMEOUT_S", timeout_s)
+        (found,) = status.query_jobs([Target(None, (job,))], env)
         return found.phase, found.source, found.exit_status, bool(found.silence)
 
     deadline = time.monotonic() + 30

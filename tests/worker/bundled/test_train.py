@@ -19,9 +19,13 @@ def epochs(ended) -> list[dict]:
 
 @pytest.mark.preloaded
 def test_one_and_two_ranks_and_both_launchers_agree(start):
-    """The global batch is the same set of samples: the losses agree, and with as many ranks the weights, bit by bit."""
-    one = start("srun", 1, "--epochs", "2", "--batch-size", "64").wait()
-    running = start("srun", 2, "--epochs=2"), start("fork", 2, "--epochs=2")
+    """The global batch is the same set of samples: the losses agree, and with as many ranks the weights, bit by bit.
+
+    The rate is small: the rounding of single precision depends on how a batch is split, and grows with each step, with
+    kernels for AVX-512 faster than with others.
+    """
+    one = start("srun", 1, "--epochs", "2", "--batch-size", "64", "--lr=0.003").wait()
+    running = [start(launcher, 2, "--epochs=2", "--lr=0.003") for launcher in ("srun", "fork")]
     two, forked = (each.wait() for each in running)
     assert [one.statuses, two.statuses, forked.statuses] == [[0], [0, 0], [0]]
     assert losses(two) == pytest.approx(losses(one), rel=1e-4)
@@ -41,7 +45,7 @@ def check_words(ended) -> None:
     lines = ended.log(0).splitlines()
     assert "world size 2 on 1 node (srun), all-reduce of rank + 1: 3" in lines
     assert any(line.startswith("task mnist, data digits: 1437 training samples, 360 test") for line in lines)
-    assert any(line.startswith("global batch 64 (32 a rank), sgd, lr 0.03") for line in lines)
+    assert any(line.startswith("global batch 64 (32 a rank), sgd, lr 0.003") for line in lines)
     assert [line.split()[1] for line in lines if line.startswith("epoch ")] == ["1/2", "2/2"]
     assert lines[-1] == f"model saved to {ended.run.model}"
     assert ended.log(1) == "rank 1 of 2 on n1, device cpu\n"
