@@ -78,6 +78,8 @@ class Evidence:
     """Whether any line looks wrong."""
     has_wrong_end: bool = True
     """Whether any of the last lines looks wrong."""
+    good_end: Line | None = None
+    """The line at the end that tells of a good one, and behind which nothing looks wrong."""
 
     def host_of(self, rank: int | None) -> str:
         """Return a rank's node; empty if it is not known."""
@@ -328,7 +330,17 @@ def _read_evidence(
         has_wrong_lines=bool(found) or any(means(line.text, "wrong") or means(line.text, "doubtful") for line in lines),
         has_wrong_end=has_wrong_end or len(lines) <= _HEAD_LINES + _LAST_LINES,
         continued_after_exit=_continues_after_exit(lines),
+        good_end=next(filter(None, map(_find_good_end, files)), None) if may_go_on else None,
     )
+
+
+def _find_good_end(lines: Sequence[LogLine]) -> Line | None:
+    for line in reversed([line for line in lines if line.text.strip()][-LAST_TOLD:]):
+        if means(line.text, "good end"):
+            return make_evidence(line)
+        if means(line.text, "wrong", "ended", "slurm"):
+            break
+    return None
 
 
 def _find_launchers(lines: Sequence[LogLine], exits: Sequence[RankExit]) -> Sequence[LogLine]:

@@ -15,7 +15,7 @@ from subprocess import PIPE
 from typing import Any, BinaryIO, Final, cast
 
 from slurmddp.diagnose.evidence import Evidence, read_log_evidence
-from slurmddp.diagnose.rule_types import UNKNOWN, Diagnosis
+from slurmddp.diagnose.rule_types import NONE, UNKNOWN, Diagnosis
 from slurmddp.diagnose.verdict import judge
 from slurmddp.errors import UsageError
 from slurmddp.runs.log_tail import file_size, relative_path
@@ -129,6 +129,8 @@ def _find_ranks(paths: Mapping[Path, str]) -> dict[Path, int]:
 def _explain_unknown(found: Diagnosis, evidence: Evidence) -> Diagnosis:
     if not evidence.suspicious_lines:
         return replace(found, what="the output is empty", advice="name the file that has the job's output")
+    if evidence.good_end:
+        return Diagnosis(job_id=found.job_id, cause=NONE, what="it ended well", evidence=(evidence.good_end,))
     if evidence.has_wrong_lines and evidence.has_wrong_end:
         return found
     if evidence.has_wrong_lines:

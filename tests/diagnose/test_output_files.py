@@ -280,7 +280,7 @@ TORCHRUN = "Root Cause (first observed failure):\n[0]:\n  rank      : 0 (local_r
     ("log", "cause", "said"),
     [
         ("", "unknown", "empty"),
-        ("step 1 loss 0.3\nstep 2 loss 0.2\ntraining done\n", "unknown", ""),
+        ("step 1 loss 0.3\nstep 2 loss 0.2\ntraining done\n", "none", "ended well"),
         (f"{BEGIN}{OOM}{BEGIN}step 1\n{FRAMES}KeyError: 'lr'\n", "exception", "KeyError"),
         (f"{STEPS}{PREEMPTED}", "preempted", ""),
         (f"step 1\n{PREEMPTED}{STEPS}", "unknown", ""),
@@ -361,7 +361,7 @@ TORCHRUN = "Root Cause (first observed failure):\n[0]:\n  rank      : 0 (local_r
         ("step 1 loss: nan\nstep 2 loss: nan\n", "not-finite", "nan"),
         ("ValueError: 3\n" + STEPS, "unknown", ""),
         ("retry after ConnectionError: x\nstep 1\n", "unknown", ""),
-        ("ERROR: one sample is bad\nTraining finished successfully\n", "unknown", ""),
+        ("ERROR: one sample is bad\nTraining finished successfully\n", "none", "ended well"),
     ],
 )
 def test_a_log_is_told_by_its_last_start_and_its_last_words(log, cause, said):
