@@ -27,6 +27,7 @@ from slurmddp.runs.files import write_whole
 from slurmddp.supervisor_options import Options
 from slurmddp.text import format_duration
 from slurmddp.watchdog.beats import MOST_BYTES, Beat, open_beat, open_socket
+from slurmddp.watchdog.look import read_file
 from slurmddp.watchdog.policy import Hang, Track, follow, judge, note_look, timeout_s
 from slurmddp.watchdog.usage import descendants
 
@@ -205,4 +206,13 @@ class Watch:
             if self._is_over.wait(END_S):
                 return
             self._say(f"the ranks have not ended {END_S:.0f} s after SIGKILL; trying again")
-            pids = pids if self._options.own_launch else [*map(int, descendants("self"))]
+            pids = self._find_launch() if self._options.own_launch else [*map(int, descendants("self"))]
+
+    def _find_launch(self) -> list[int]:
+        """Return the processes of srun that a script of somebody's own has started for this attempt."""
+        started = f"{variables.ATTEMPT_DIR}={self._folder}\0"
+
+        def is_launch(pid: str) -> bool:
+            return read_file(f"/proc/{pid}/comm") == "srun\n" and started in read_file(f"/proc/{pid}/environ")
+
+        return [int(pid) for pid in descendants(str(os.getppid())) if is_launch(pid)]
