@@ -80,8 +80,8 @@ class Usage(NamedTuple):
     """What each rank of an attempt uses."""
 
     ranks: dict[str, tuple[Any, ...]]
-    """By rank: its host, CPUs and bytes of host memory; where NVML knows its GPU, the share of the time in which it was
-    busy, its bytes that are used, all of them, and the watts."""
+    """By rank, or as `0 of step 1` where several trainings run at once: its host, CPUs and bytes of host memory; where
+    NVML knows its GPU, the share of the time in which it was busy, its bytes that are used, all of them, the watts."""
     event: str = "usage"
 
 

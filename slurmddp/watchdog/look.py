@@ -100,7 +100,7 @@ class Found:
         self._signal_at = self._signal_limit = math.inf
         self.why_no_stack = ""
 
-    def ask(self) -> None:
+    def ask(self, deadline: float) -> None:
         """Ask for the stack; `answer` waits for it. What an earlier look has left is removed."""
         try:
             state = read_stat(self.pid)[0]
@@ -110,13 +110,15 @@ class Found:
                 self.why_no_stack = "it is stopped by a signal or a debugger"
             else:
                 self._file = os.open(f"{self._fd}/{self.identity['file']}", os.O_RDWR | os.O_CLOEXEC)
-                fcntl.flock(self._file, fcntl.LOCK_EX)  # against other looks, which end soon
+                _lock(self._file, deadline)
                 os.ftruncate(self._file, self._head)
                 self._signal_at = time.monotonic() + _GIL_LIMIT_S
                 pipe = f"{self._fd}/{self.identity['asked']}"
                 if os.readlink(pipe) == self.identity["pipe"]:  # noqa: PTH115 - as text
                     with open(pipe, "ab", buffering=0) as asking:  # noqa: PTH123
                         asking.write(b"?")
+        except BlockingIOError:
+            self.why_no_stack = "another look at it has not ended"
         except OSError:
             self.why_no_stack = "it has ended"
 
@@ -208,6 +210,17 @@ def _has_signal(folder: str, mask: str) -> bool:
     return bool(found) and bool(int(found[0], 16) & _BIT)
 
 
+def _lock(file: int, deadline: float) -> None:
+    """Lock a file against other looks, until it is closed. Raises BlockingIOError when that is too late."""
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_POLL_S)
+
+
 def read_stat(pid: int | str) -> list[str]:
     """Return the fields of proc_pid_stat(5) from the state on; of a process that is gone, as of a dead one."""
     return read_file(f"/proc/{pid}/stat").rpartition(")")[2].split() or ["X"] + ["0"] * 12
@@ -224,7 +237,7 @@ def main(job: str, attempt: str) -> None:
     """Print a line for each rank of an attempt on this machine."""
     found, deadline = find_ranks(job, attempt), time.monotonic() + ANSWER_LIMIT_S
     for one in found:
-        one.ask()
+        one.ask(deadline)
     for one in found:
         stack = one.answer(deadline)
         sys.stdout.write(json.dumps({**one.describe(), "stack": stack, "why_no_stack": one.why_no_stack}) + "\n")

@@ -112,10 +112,10 @@ def note_look(track: Track, row: Mapping[str, Any], now: float) -> Track:
     """Return the track of a silent rank with what `look` shows of its process.
 
     A process that has used the CPU since its last beat works: one that keeps the interpreter's lock sends no beats. Not
-    one that is stopped, or blocked, now: it has used the CPU before.
+    one that is stopped now: it has used the CPU before.
     """
     beat, state = track.beat._replace(cpu_s=row["cpu_s"]), row["state"]
-    if state not in _STATES and beat.cpu_s - track.beat.cpu_s >= BUSY * (now - track.at):
+    if state not in ("T", "t") and beat.cpu_s - track.beat.cpu_s >= BUSY * (now - track.at):
         return track._replace(beat=beat, at=now, active_at=now)
     if stack := row.get("stack"):
         at = stack[find_program([frame["file"] for frame in stack])]

@@ -122,12 +122,23 @@ def test_a_program_that_takes_the_signal_is_not_killed_by_it():
         assert time.monotonic() - begin < look.ANSWER_LIMIT_S + 5
 
 
+def test_a_look_that_does_not_end_keeps_another_one_for_its_limit_alone():
+    with rank("wait()"):
+        (first,), (second,) = look.find_ranks(JOB, "0.0"), look.find_ranks(JOB, "0.0")
+        first.ask(time.monotonic() + 3)
+        begin = time.monotonic()
+        second.ask(begin + 0.3)
+        assert second.why_no_stack == "another look at it has not ended"
+        assert time.monotonic() - begin < look.ANSWER_LIMIT_S
+        os.close(first._file)
+
+
 def test_a_rank_that_ends_meanwhile_is_said_to_have_ended():
     with rank("wait()") as process:
         (found,) = look.find_ranks(JOB, "0.0")
         process.kill()
         process.wait()
-        found.ask()
+        found.ask(time.monotonic() + 3)
         assert found.answer(time.monotonic() + 3) is None
         assert found.why_no_stack == "it has ended"
         assert found.describe()["state"] == "X"

@@ -187,7 +187,7 @@ def test_a_silent_rank_is_where_a_look_finds_it():
 
 def test_what_a_stopped_rank_used_before_it_was_stopped_is_no_work():
     track = follow(None, Rank(1, 2).beat, 0.0)
-    for state, works in (("T", False), ("D", False), ("S", True)):
+    for state, works in (("T", False), ("D", True), ("S", True)):
         assert (note_look(track, {"state": state, "cpu_s": 5.0}, 20.0).active_at == 20.0) is works
 
 
