@@ -28,7 +28,6 @@ from slurmddp.runs.log_tail import relative_path
 from slurmddp.runs.lookup import Target
 from slurmddp.slurm import queries
 from slurmddp.slurm.job_info import JobRef, is_job_id
-from slurmddp.slurm.states import has_ended
 from slurmddp.text import clean_line, escape_text, quote_value
 
 _BLOCK_LINES: Final = 1000
@@ -218,11 +217,6 @@ def _follow(wanted: Selection, tail: int | None, writer: _LineWriter) -> None:
     output = following.Output(wanted.run, wanted.job_id, wanted.ranks, wanted.batch)
     ends = output.skip_existing(wanted.attempts())
     writer.write_all(lines(replace(wanted, ends=ends), None if wanted.chosen else tail), tail)
-    if output.has_recorded_end:
-        (job, *_) = query_jobs([Target(wanted.run, (wanted.job_id,))], os.environ)
-        if job.source == "files" and has_ended(job.state):  # Slurm may also have given the id to another job
-            print_message(f"job {wanted.job_id} is {job.state}")
-            return
     try:
         following.Follower(output, os.environ, write, print_message).follow()
     except KeyboardInterrupt:

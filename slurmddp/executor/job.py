@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,11 +10,13 @@ from submitit.core import logger, utils
 from submitit.slurm import slurm as theirs
 
 from slurmddp.errors import ClusterError
+from slurmddp.monitoring.status import query_jobs
 from slurmddp.outcome import Kind
 from slurmddp.runs.facts import read_job
 from slurmddp.runs.layout import RunDir
-from slurmddp.slurm import client, commands, queries
-from slurmddp.slurm.job_info import JobInfo, JobRef
+from slurmddp.runs.lookup import Target
+from slurmddp.slurm import client, commands
+from slurmddp.slurm.job_info import JobInfo
 from slurmddp.slurm.states import has_ended
 
 GONE: Final = "GONE"
@@ -107,17 +109,11 @@ class Job(theirs.SlurmJob[Any]):
 
 
 def query_states(job_ids: Iterable[str]) -> dict[str, str]:
-    """Return the state of each job, `17` or `17_3`, from squeue, scontrol or sacct, in this order.
+    """Return the state of each job, `17` or `17_3`; GONE for a job that Slurm no longer knows.
 
-    The state is GONE when none of them knows the job. Raises ClusterError when the controller does not answer.
+    Raises ClusterError when the controller does not answer.
     """
-    wanted, states = set(job_ids), dict[str, str]()
-
-    def show(ids: Sequence[str], environ: Mapping[str, str]) -> list[JobInfo]:
-        return [job for job_id in ids for job in queries.show(job_id, environ)]
-
-    for ask in (queries.jobs, show, queries.accounted):
-        numbers = {JobRef.parse(job_id).array_id for job_id in wanted - states.keys()}
-        if numbers:
-            states |= {job.job_id: job.state for job in ask(sorted(numbers, key=int), os.environ)}
-    return {job_id: states.get(job_id, GONE) for job_id in wanted}
+    found = query_jobs([Target(None, tuple(job_ids))], os.environ, brief=True)
+    if silence := next((job.silence for job in found if job.silence), ""):
+        raise ClusterError(client.explain_silence(silence))
+    return {job.job_id: job.slurm.state if job.slurm else GONE for job in found}

@@ -10,14 +10,15 @@ from slurmddp.background import run_in_background
 from slurmddp.errors import ClusterError
 from slurmddp.monitoring.logs.log_files import Hosts, Source, attempt_sources, batch_source
 from slurmddp.monitoring.logs.merge import Line
+from slurmddp.monitoring.status import JobStatus, query_jobs
 from slurmddp.outcome import Outcome
-from slurmddp.runs.facts import last_end, read_job
+from slurmddp.runs.facts import last_end
 from slurmddp.runs.history import read_newest
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.log_tail import GrowingFile, end_of_lines, file_size
-from slurmddp.slurm import queries
-from slurmddp.slurm.client import spread
-from slurmddp.slurm.job_info import JobInfo, JobRef
+from slurmddp.runs.lookup import Target
+from slurmddp.slurm.client import explain_silence, spread
+from slurmddp.slurm.job_info import JobRef
 from slurmddp.slurm.pending_reasons import warning
 from slurmddp.text import clean_line
 
@@ -74,18 +75,19 @@ class Follower:
         unknown = 0
         while True:
             job = self._ask()
-            unknown = unknown + 1 if job.state == "UNKNOWN" else 0
-            is_gone = unknown == _UNKNOWN_LIMIT or (
-                unknown > 0 and (self.output.is_local or self.output.has_recorded_end)
-            )
-            if job.has_ended or is_gone:
+            unknown = 0 if job.slurm or job.phase != "unknown" else unknown + 1
+            is_gone = unknown == (1 if job.ref.is_local else _UNKNOWN_LIMIT)
+            if job.outcome.final or is_gone:
                 self.held += self.output.remaining_lines()
                 self._show_held()
-                outcome = self.output.read_outcome(job, self.environ)
-                self._tell(outcome.word)
-                return outcome
+                if is_gone:
+                    knows = "this machine no longer runs" if job.ref.is_local else "Slurm no longer knows job"
+                    lost = f"{knows} {job.job_id}, and its files do not tell how it ended"
+                    raise ClusterError(f"{lost}; its output is in {self.output.run.logs}")
+                self._tell(job.state)
+                return job.outcome
             is_queued = job.phase == "queued"
-            reason = f" ({job.reason})" if is_queued and job.reason not in ("", "None") else ""
+            reason = f" ({job.reason})" if is_queued and job.reason else ""
             if self._tell(job.state + reason) and is_queued and (line := warning(job.reason, job.job_id)):
                 self.notice(line)  # it may wait for ever
             self._show_held()
@@ -113,14 +115,15 @@ class Follower:
             self.held += self.output.new_lines()
             if not hold:
                 self._show_held()
-            is_soon = self.output.is_local or (may_be_soon and (self.held or self.output.is_change_expected))
+            is_local = JobRef.parse(self.output.job_id).is_local
+            is_soon = is_local or (may_be_soon and (self.held or self.output.is_change_expected))
             pause_s = SOON_S if is_soon else spread(min(ASK_S * 1.1 ** min(self.unchanged, 100), LONGEST_PAUSE_S))
             if time.monotonic() >= asked_at + pause_s:
                 return
             took_s = time.monotonic() - began  # many files, or slow ones: read for a third of the time at most
             time.sleep(min(max(READ_PAUSE_S, 2 * took_s), pause_s))
 
-    def _ask(self) -> JobInfo:
+    def _ask(self) -> JobStatus:
         """Return the job as soon as Slurm answers; new lines are shown while it does not, the first after HOLD_S."""
         from concurrent import futures  # noqa: PLC0415 it loads logging, and every start would pay for it
 
@@ -143,13 +146,11 @@ class Follower:
                 is_told = True
                 self._read_until_next_question(hold=False, may_be_soon=False)
 
-    def _query(self) -> JobInfo:
-        if not self.output.is_local:
-            return queries.job(self.output.job_id, self.environ)
-        outcome = read_job(self.output.run, self.output.job_id).outcome
-        return JobInfo(
-            job_id=self.output.job_id, state=outcome.word if not outcome.final else "UNKNOWN", source="files"
-        )
+    def _query(self) -> JobStatus:
+        *_, job = query_jobs([Target(self.output.run, (self.output.job_id,))], self.environ, brief=True)
+        if job.silence and not job.outcome.final:
+            raise ClusterError(explain_silence(job.silence))
+        return job
 
 
 @dataclass
@@ -195,29 +196,6 @@ class Output:
         """Yield all lines up to the files' ends."""
         while lines := list(self.new_lines(rest=True)):
             yield from lines
-
-    @property
-    def has_recorded_end(self) -> bool:
-        """Whether the run's files say how the job, or its last attempt, ended."""
-        return read_job(self.run, self.job_id).outcome.final
-
-    def read_outcome(self, slurm: JobInfo, environ: Mapping[str, str]) -> Outcome:
-        """Return how the job ended, as Slurm and its files say. Raises ClusterError if neither does."""
-        outcome = read_job(self.run, self.job_id, slurm if slurm.has_ended else None).outcome
-        if outcome.needs_exit_status:
-            slurm = queries.add_exit_status(slurm, environ, timeout_s=ASK_S)
-            outcome = read_job(self.run, self.job_id, slurm).outcome
-        if outcome.final:
-            return outcome
-        knows = "this machine no longer runs" if self.is_local else "Slurm no longer knows job"
-        raise ClusterError(
-            f"{knows} {self.job_id}, and its files do not tell how it ended; its output is in {self.run.logs}"
-        )
-
-    @property
-    def is_local(self) -> bool:
-        """Whether it is a run on this machine, and no Slurm job."""
-        return JobRef.parse(self.job_id).is_local
 
     @property
     def is_change_expected(self) -> bool:

@@ -18,7 +18,6 @@ from slurmddp.slurm.client import TIMEOUT_S, Answer, LostAnswerError, check_reac
 from slurmddp.slurm.environment import user
 from slurmddp.slurm.job_info import JobId, JobInfo, Listing
 from slurmddp.slurm.parsing import parse_accounting, parse_nodes_down, parse_queue, parse_show
-from slurmddp.slurm.states import UNKNOWN
 
 _NO_SUCH_JOB: Final = "Invalid job id"
 TRIES: Final = 2
@@ -34,20 +33,6 @@ def jobs(job_ids: Sequence[str], environ: Environ) -> list[JobInfo]:
     """
     command = commands.list_queue("--states=all", "--array", f"--jobs={','.join(job_ids)}")
     return parse_queue(_ask_about_jobs(command, "squeue", environ).stdout)
-
-
-def job(job_id: str, environ: Environ) -> JobInfo:
-    """Return one job from squeue, or from the accounting when it has ended; else with the state UNKNOWN.
-
-    Raises ClusterError when the controller does not answer.
-    """
-    known = jobs([job_id], environ) or [job for job in accounted([job_id], environ) if job.has_ended]
-    return known[-1] if known else JobInfo(job_id=job_id, state=UNKNOWN, source="squeue")
-
-
-def accounted(job_ids: Sequence[str], environ: Environ) -> tuple[JobInfo, ...]:
-    """Return what the accounting knows of these jobs; nothing where there is none, or it does not answer."""
-    return parse_accounting(client.try_query(commands.list_accounted(job_ids), environ)).jobs
 
 
 def show(job_id: str, environ: Environ) -> list[JobInfo]:

@@ -763,8 +763,8 @@ def test_the_accounting_is_asked_where_there_is_one(monkeypatch):
 
     monkeypatch.setattr(client, "ask", ask)
     assert query_states(["5_1", "6"]) == {"5_1": "TIMEOUT", "6": GONE}
-    monkeypatch.setattr(client, "ask", lambda *_: Answer(1, "", "squeue: error: no"))
-    with pytest.raises(ClusterError, match="squeue: no"):
+    monkeypatch.setattr(client, "ask", lambda *_, **__: Answer(1, "", "squeue: error: no"))
+    with pytest.raises(ClusterError, match=r"does not answer \(no\)"):
         query_states(["1"])
 
 

@@ -16,7 +16,7 @@ from slurmddp.runs.files import append_record
 from slurmddp.runs.history import History, read_newest
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm import client, queries
-from slurmddp.slurm.job_info import JobInfo
+from slurmddp.slurm.job_info import JobInfo, Listing
 from slurmddp.text import clean_line
 
 HEAD = {"time": 1.0, "job": "7", "attempt": "1.0", "rank": None, "host": "n1"}
@@ -92,14 +92,14 @@ def test_where_ranks_run_is_looked_for_once_a_look(run, monkeypatch):
     assert shown(output) == ["three"] and len(made) == 2
 
 
-def test_what_was_there_before_can_be_skipped_and_the_end_is_known_all_the_same(run):
+def test_what_was_there_before_can_be_skipped(run):
     output = follow.Output(run, "7")
     log = run.rank_log("7", "0.0", 0)
     log.write_bytes(b"old\nhalf")
     run.batch_log("7").write_text(LAST)
     end(run, 0)
     assert output.skip_existing(["0.0"]) == {log: 4, run.batch_log("7"): len(LAST)}
-    assert output.has_recorded_end and shown(output) == []
+    assert shown(output) == []
     with log.open("ab") as file:
         file.write(b" and half\n")
     assert shown(output) == ["half and half"]
@@ -122,21 +122,15 @@ def test_files_that_have_not_grown_are_not_opened(run, monkeypatch):
     assert shown(output) == []
 
 
-def test_the_supervisors_events_tell_the_end(run):
+def test_after_an_attempts_end_a_change_is_expected(run):
     output = follow.Output(run, "7")
-    assert not output.has_recorded_end and not output.is_change_expected
+    assert not output.is_change_expected
     end(run, 0, job="8")
     list(output.new_lines())
-    assert not output.has_recorded_end and not output.is_change_expected
+    assert not output.is_change_expected
     end(run, 76, "attempt_end")
     list(output.new_lines())
-    assert output.has_recorded_end and output.is_change_expected
-    append_record(run.events, {**HEAD, "event": "attempt_start", "attempt": "1.1", "nodes": "n1", "log_offset": 0})
-    list(output.new_lines())
-    assert not output.has_recorded_end
-    append_record(run.events, {**HEAD, "event": "fenced", "attempt": "1.1", "reason": "why"})
-    list(output.new_lines())
-    assert output.has_recorded_end
+    assert output.is_change_expected
 
 
 def test_of_many_events_only_the_newest_are_read_and_only_if_there_are_new_ones(run, monkeypatch):
@@ -171,6 +165,13 @@ def test_without_the_ranks_only_the_batch_scripts_words_are_shown(run):
     assert shown(output) == [LAST.rstrip("\n")]
 
 
+def listing(job_ids, said):
+    """Return squeue's row of a job in this state, with the reason behind it; no row for UNKNOWN."""
+    state, _, reason = said.partition(" ")
+    row = JobInfo(job_id=job_ids[0], state=state, source="squeue", reason=reason)
+    return Listing(() if state == "UNKNOWN" else (row,))
+
+
 class Controller:
     """Stands for Slurm's; the job's states, with reasons, one for each question, the last one for all that follow."""
 
@@ -178,11 +179,10 @@ class Controller:
         self.states = list(states)
         self.asked_at = []
 
-    def job(self, job_id, _environ):
+    def queue(self, job_ids, _environ, **_):
         self.asked_at.append(time.monotonic())
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
-        state, _, reason = (state() if callable(state) else state).partition(" ")
-        return JobInfo(job_id=job_id, state=state, source="squeue", reason=reason)
+        return listing(job_ids, state() if callable(state) else state)
 
     @property
     def pauses_s(self):
@@ -198,7 +198,7 @@ def quick(monkeypatch):
 
     def put(*states):
         controller = Controller(*states)
-        monkeypatch.setattr(queries, "job", controller.job)
+        monkeypatch.setattr(queries, "queue", controller.queue)
         return controller
 
     return put
@@ -286,9 +286,7 @@ def test_a_job_that_cannot_start_by_itself_is_said_to_with_what_to_type(run, qui
 @pytest.mark.parametrize(("status", "state"), [(0, "COMPLETED"), (77, "FAILED")])
 def test_a_job_that_the_controller_forgot_ended_as_its_events_tell(run, monkeypatch, status, state):
     """The controller is a stand-in here: a real one forgets a job only after its MinJobAge, minutes later."""
-    monkeypatch.setattr(
-        queries, "job", lambda job_id, _environ: JobInfo(job_id=job_id, state="UNKNOWN", source="squeue")
-    )
+    monkeypatch.setattr(queries, "queue", lambda *_, **_named: Listing())
     monkeypatch.setattr(follow, "SOON_S", 0.01)
     run.batch_log("7").write_text(LAST)
     end(run, status)
@@ -305,20 +303,18 @@ def test_output_goes_on_while_the_controller_does_not_answer(run, monkeypatch):
     log = run.rank_log("7", "0.0", 0)
     asked = []
 
-    def job(job_id, _environ):
-        asked.append(job_id)
+    def queue(job_ids, _environ, **_):
+        asked.append(job_ids)
         if len(asked) == 5:
-            return JobInfo(job_id=job_id, state="COMPLETED", source="squeue")
+            return listing(job_ids, "COMPLETED")
         with log.open("a") as file:
             file.write(f"{len(asked)}\n")
-        if len(asked) == 1:
-            return JobInfo(job_id=job_id, state="RUNNING", source="squeue")
-        raise ClusterError("squeue: no answer")
+        return listing(job_ids, "RUNNING") if len(asked) == 1 else Listing(silence="slow")
 
-    monkeypatch.setattr(queries, "job", job)
+    monkeypatch.setattr(queries, "queue", queue)
     said = []
     assert follow.wait_for_job(run, "7", {}, show=said.append, notice=said.append).word == "COMPLETED"
-    silent = "Slurm does not say in which state job 7 is: squeue: no answer; it is asked again"
+    silent = "Slurm does not say in which state job 7 is: the controller does not answer (slow); it is asked again"
     assert said == ["job 7 is RUNNING", "1", silent, "2", "3", "4", "job 7 is COMPLETED"]
 
 
@@ -339,15 +335,15 @@ def test_a_controller_that_does_not_answer_ends_the_wait_after_a_while(run, monk
     """However long each question takes; it is told once."""
     asked, told = [], []
 
-    def silent(_job_id, _environ):
+    def silent(*_, **_named):
         asked.append(1)
         time.sleep(0.05)
-        raise ClusterError("squeue: no answer")
+        return Listing(silence="slow")
 
-    monkeypatch.setattr(queries, "job", silent)
+    monkeypatch.setattr(queries, "queue", silent)
     monkeypatch.setattr(follow, "ASK_S", 0.001)
     monkeypatch.setattr(follow, "SILENCE_LIMIT_S", 0.2)
-    with pytest.raises(ClusterError, match="no answer"):
+    with pytest.raises(ClusterError, match="does not answer"):
         follow.Follower(follow.Output(run, "7"), {}, lambda _: None, told.append).follow()
     assert 1 < len(asked) <= 5
     assert len(told) == 1

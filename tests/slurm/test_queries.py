@@ -4,10 +4,7 @@ import pytest
 
 from slurmddp.errors import ClusterError
 from slurmddp.slurm import client, commands, queries
-from slurmddp.slurm.client import Answer, LostAnswerError
 from slurmddp.slurm.job_info import Listing
-
-HEAD = "JobID|State|Submit|Reason\n"
 
 
 @pytest.fixture
@@ -77,26 +74,3 @@ def test_a_controller_that_does_not_answer_or_refuses_is_told_in_its_words(says)
     with pytest.raises(ClusterError, match="scontrol --oneliner show nodes n7: Node n7 not found"):
         client.order(commands.show("nodes", "n7"), refusing("Node n7 not found"))
     assert queries.show("17", refusing("slurm_load_jobs error: Invalid job id specified")) == []
-
-
-@pytest.mark.parametrize(
-    ("sacct", "state"),
-    [
-        (Answer(0, HEAD + "17|FAILED|2026-11-21T10:00:00|None\n", ""), "FAILED"),
-        (Answer(0, HEAD + "17|RUNNING|2026-11-21T10:00:00|None\n", ""), "UNKNOWN"),
-        (Answer(1, "", "accounting storage is disabled"), "UNKNOWN"),
-        (LostAnswerError("sacct did not end within 60 s"), "UNKNOWN"),
-    ],
-)
-def test_what_the_controller_has_forgotten_does_not_run(sacct, state, monkeypatch):
-    """Slurm's programs are stand-ins."""
-
-    def ask(command, _environ, **_):
-        if command[0] == "squeue":
-            return Answer(1, "", "slurm_load_jobs error: Invalid job id specified")
-        if isinstance(sacct, Exception):
-            raise sacct
-        return sacct
-
-    monkeypatch.setattr(client, "ask", ask)
-    assert queries.job("17", {}).state == state

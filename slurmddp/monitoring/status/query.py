@@ -38,22 +38,27 @@ _expand: Final = cache(try_expand)
 Environ = Mapping[str, str]
 
 
-def query_jobs(targets: Sequence[Target], environ: Environ, *, now: float | None = None) -> list[JobStatus]:
+def query_jobs(
+    targets: Sequence[Target], environ: Environ, *, now: float | None = None, brief: bool = False
+) -> list[JobStatus]:
     """Return the status of the targets' jobs, in their order; of an array, that of each task that Slurm lists.
 
-    It takes one squeue and one sacct for any number of jobs, and scontrol for a few jobs.
+    It takes one squeue and one sacct for any number of jobs, and scontrol for a few jobs. A `brief` status, for who
+    asks again and again, has no progress and takes no scontrol, but for the exit status of a job that has failed.
     Raises nothing when Slurm fails: then the runs' files tell the state, or it is UNKNOWN.
     """
-    grouped = query_targets(targets, environ, now=now)
+    grouped = query_targets(targets, environ, now=now, brief=brief)
     return [status for group in grouped for status in group]
 
 
-def query_targets(targets: Sequence[Target], environ: Environ, *, now: float | None = None) -> list[list[JobStatus]]:
+def query_targets(
+    targets: Sequence[Target], environ: Environ, *, now: float | None = None, brief: bool = False
+) -> list[list[JobStatus]]:
     """Return what `query_jobs` returns, in a list for each target."""
     wanted = _requested_jobs(targets)
     answers = Answers([job for group in wanted for job in group], environ)
-    answers.ask()
-    histories = _RunHistories(jobs=len(answers.wanted), now=time.time() if now is None else now)
+    answers.ask(brief=brief)
+    histories = _RunHistories(jobs=len(answers.wanted), now=time.time() if now is None else now, brief=brief)
 
     def statuses(job: RequestedJob) -> list[JobStatus]:
         rows = [_from_row(job, row, answers, histories) for row in answers.rows[job]]
@@ -110,17 +115,20 @@ class _RunHistories:
     jobs: int
     """For how many jobs they are wanted, which decides how much is read."""
     now: float
+    brief: bool
     _read: dict[RunDir, History] = field(default_factory=dict)
 
     def read_job(self, run: RunDir, job_id: str, slurm: JobInfo | None, *, silent: bool) -> Job:
         """Return what happened to a job of a run."""
         if run not in self._read:
-            few, some = self.jobs <= FEW, self.jobs <= MANY
+            few, some = self.jobs <= FEW and not self.brief, self.jobs <= MANY
             self._read[run] = read_outline(run) if few else read_newest(run, size=TAIL_BYTES if some else _LINES_BYTES)
         return read_job(run, job_id, slurm, silent=silent, history=self._read[run])
 
-    def read_progress(self, run: RunDir, job: Job) -> Progress:
+    def read_progress(self, run: RunDir, job: Job) -> Progress | None:
         """Return how far a job is; of few jobs, also where their trackers show them."""
+        if self.brief:
+            return None
         progress = read_progress(run, job, now=self.now)
         if self.jobs > FEW:
             return progress

@@ -59,8 +59,11 @@ class Answers:
     reused_numbers: set[RequestedJob] = field(default_factory=set)
     """Jobs whose number now belongs to another job of the same name."""
 
-    def ask(self) -> None:
-        """Ask squeue, then sacct for jobs it does not know, then scontrol for a few; not for runs on this machine."""
+    def ask(self, *, brief: bool = False) -> None:
+        """Ask squeue, then sacct for jobs it does not know; not for runs on this machine.
+
+        Unless `brief`, ask scontrol for details of a few, and for the scripts of those that may be other jobs.
+        """
         asked = [job for job in self.wanted if not job.ref.is_local]
         self.rows = {job: [] for job in self.wanted if job.ref.is_local}
         if not asked:
@@ -68,11 +71,12 @@ class Answers:
         ids = list(dict.fromkeys(job.job_id for job in asked))
         self.queue = queries.queue(ids, self.environ, timeout_s=TIMEOUT_S)
         self._add_rows(asked, self.queue.jobs)
-        self._drop_other_jobs()
+        if not brief:
+            self._drop_other_jobs()
         self._ask_accounting(asked)
         running = [job for job in asked if any(row.state == "RUNNING" for row in self.rows[job])]
         detailed = asked if len(asked) <= FEW else running  # only scontrol shows that one is being preempted
-        if len(detailed) <= FEW and not self.queue.silence:
+        if len(detailed) <= FEW and not (brief or self.queue.silence):
             self._add_details(detailed)
 
     @cached_property

@@ -112,6 +112,18 @@ def test_what_the_controller_has_forgotten_does_not_run_whatever_the_accounting_
     assert status.meaning == "Slurm no longer knows it, and its files do not tell how it ended"
 
 
+def test_a_brief_status_takes_one_question_also_of_a_job_that_was_requeued(says, tmp_path):
+    run = submitted("a", "17", sha256="that of its script")
+    events(run, {"time": 1.0, "event": "metrics", "step": 5})
+    later = f"{NOW + timedelta(hours=1):%Y-%m-%dT%H:%M:%S}"
+    environ = says(squeue=queue(f"id=17|state=RUNNING|submit={later}|name=a"), sacct="", scontrol="")
+    (status,) = query_jobs(lookup.find(["a"], "jobs"), environ, brief=True)
+    assert (status.state, status.source, status.progress) == ("RUNNING", "squeue", None)
+    assert [path.name for path in tmp_path.glob("*.calls")] == ["squeue.calls"]
+    (status,) = query_jobs(lookup.find(["a"], "jobs"), says(squeue=FORGOTTEN, sacct=NO_ACCOUNTS), brief=True)
+    assert (status.state, status.slurm) == ("UNKNOWN", None)
+
+
 def test_a_job_that_came_back_and_is_not_told_of_yet_is_not_taken_for_one_that_waits(says):
     rows = f"17|REQUEUED|{CLOCK}|a\\n17|RUNNING|{CLOCK}|a\\n"
     submitted("a", "17")
