@@ -24,7 +24,7 @@ from slurmddp.batch.policy import Action, End, Fence, Requeue, Requeued, Restart
 from slurmddp.errors import ClusterError
 from slurmddp.exit_codes import DONE, FAILED, FENCED, RETRYABLE, STOPPED
 from slurmddp.runs import events
-from slurmddp.runs.checkpoints import has_checkpoint, read_progress_mark
+from slurmddp.runs.checkpoints import find_saved, read_progress_mark
 from slurmddp.runs.code_copy import explain_changed
 from slurmddp.runs.events import Author, SupervisorEvent
 from slurmddp.runs.exit_records import decisive_record, read_records
@@ -332,7 +332,7 @@ class Supervisor:
         if self.options.repeated_launch:
             values[variables.SKIP_TRACKER_IDS] = "1"
         values |= attempts.build_resume_variables(self.job, self.attempt, self.options.checkpoints, self.others)
-        if values[variables.RESTARTS] == "1" and not has_checkpoint(self.job.run, self.options.checkpoints):
+        if values[variables.RESTARTS] == "1" and not find_saved(self.job.run, self.options.checkpoints):
             self.say(
                 "slurmddp knows no checkpoint of this run: COMMAND is started as before, and may load one of its own"
             )

@@ -15,7 +15,7 @@ from typing import Final
 
 from slurmddp import exit_codes
 from slurmddp.outcome import MEANINGS, Kind, Outcome, kind_of_status
-from slurmddp.runs.checkpoints import newest_checkpoint, newest_in_folder, newest_program_checkpoint
+from slurmddp.runs.checkpoints import find_saved
 from slurmddp.runs.exit_records import ExitRecord, decisive_record, read_record, read_records
 from slurmddp.runs.history import SUPERVISION, AttemptEvents, Event, History, read_newest, read_outline
 from slurmddp.runs.layout import RunDir
@@ -309,16 +309,11 @@ def resume_command(run: RunDir) -> str:
 
 
 def find_state(run: RunDir) -> str:
-    """Return the checkpoint that the next job finds, as in `the checkpoint of step 20`; empty if none is known.
-
-    A program's own one is looked for by `--checkpoints`, else in the folder of SLURMDDP_CHECKPOINT_DIR.
-    """
-    if checkpoint := newest_checkpoint(run):
-        return f"the checkpoint of step {int(checkpoint.name.partition('-')[2])}"
-    started = read_newest(run).last("attempt_start")
-    pattern = started.text("checkpoints") if started else ""
-    own = newest_program_checkpoint(pattern) if pattern else newest_in_folder(run)
-    return f"the checkpoint {own.path}" if own else ""
+    """Return the checkpoint that the next job finds, as in `the checkpoint of step 20`; empty if none is known."""
+    saved = find_saved(run, read_newest(run).checkpoint_glob)
+    if saved is None:
+        return ""
+    return f"the checkpoint {saved.path}" if saved.step is None else f"the checkpoint of step {saved.step}"
 
 
 def describe_resume(run: RunDir) -> str:

@@ -171,6 +171,12 @@ class History(_Events):
         limits = [*(max(0, start.count("log_offset")) for start in starts), sys.maxsize]
         return {start.attempt: LogPart(*part) for start, part in zip(starts, zip(limits, limits[1:]))}
 
+    @property
+    def checkpoint_glob(self) -> str:
+        """The glob of the checkpoints that the program writes by its own means (`--checkpoints`); empty without."""
+        started = self.last("attempt_start")
+        return started.text("checkpoints") if started else ""
+
     def decision(self) -> Event | None:
         """Return the newest event that is no metric, checkpoint or end: a start, a notice, a `cancel`."""
         return next((event for event in reversed(self.events) if event.kind not in _TRAILING_KINDS), None)

@@ -10,11 +10,11 @@ from functools import cached_property
 from typing import Any, Final
 
 from slurmddp.outcome import Kind, Outcome, Phase
-from slurmddp.runs.checkpoints import newest_checkpoint, newest_program_checkpoint
+from slurmddp.runs.checkpoints import find_saved
 from slurmddp.runs.facts import Job
 from slurmddp.runs.files import open_or_empty
 from slurmddp.runs.history import Event, describe_event
-from slurmddp.runs.layout import MANIFEST, RunDir
+from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.job_info import JobInfo, JobRef, Source
 from slurmddp.text import clean_line, mask_secrets
 
@@ -52,7 +52,7 @@ class Progress:
     checkpoint_step: int | None = None
     """Of the run's newest checkpoint, whichever job made it; None for a checkpoint that the program wrote by itself."""
     checkpoint_path: str = ""
-    """The newest checkpoint that the program wrote by itself (`--checkpoints`)."""
+    """The newest checkpoint that the program wrote by itself, where it counts before slurmddp's own."""
     checkpoint_age_s: float | None = None
     stall: Happened | None = None
     """Since when its ranks have made no progress, and which stands out; only while it runs."""
@@ -134,14 +134,7 @@ def read_progress(run: RunDir, job: Job, *, now: float) -> Progress:
     own, attempt = job.history, job.attempts[-1] if job.attempts else None
     last, saved = own.last("metrics"), own.last("checkpoint")
     values = last.values if last else {}
-    started = own.last("attempt_start")
-    pattern = started.text("checkpoints") if started else ""
-    program_checkpoint = newest_program_checkpoint(pattern) if pattern else None
-    step, saved_at = None, program_checkpoint.saved_at if program_checkpoint else None
-    with suppress(OSError):
-        if saved_at is None and (newest := newest_checkpoint(run)):
-            saved_at = (newest / MANIFEST).stat().st_mtime
-            step = int(newest.name.partition("-")[2])
+    newest = find_saved(run, own.checkpoint_glob)
     runs = job.outcome.kind is Kind.RUNNING
     hang = attempt.events.hang if attempt and runs else None
     return Progress(
@@ -151,9 +144,9 @@ def read_progress(run: RunDir, job: Job, *, now: float) -> Progress:
         loss=values.get("loss"),
         samples_per_s=values.get("samples_per_s"),
         left_s=left_s(attempt.events.all("metrics"), now) if attempt and runs else None,
-        checkpoint_step=step,
-        checkpoint_path=program_checkpoint.path if program_checkpoint else "",
-        checkpoint_age_s=None if saved_at is None else max(0.0, now - saved_at),
+        checkpoint_step=newest.step if newest else None,
+        checkpoint_path=newest.path if newest and newest.step is None else "",
+        checkpoint_age_s=max(0.0, now - newest.saved_at) if newest else None,
         stall=(hang.time - (hang.number("stalled_s") or 0), mask_secrets(hang.text("reason"))) if hang else None,
         use=describe_event(used) if attempt and (used := attempt.events.last("usage")) else "",
         restarts=job.restarts,
