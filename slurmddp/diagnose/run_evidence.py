@@ -32,8 +32,7 @@ from slurmddp.diagnose.rules import find_rule
 from slurmddp.diagnose.tracebacks import find_own_frame, find_tracebacks
 from slurmddp.errors import UsageError
 from slurmddp.exit_codes import STOPPED
-from slurmddp.runs.exit_records import ExitRecord
-from slurmddp.runs.facts import Attempt, read_attempt
+from slurmddp.runs.exit_records import ExitRecord, decisive_record, read_records
 from slurmddp.runs.files import open_regular
 from slurmddp.runs.history import Event, History, LogPart
 from slurmddp.runs.layout import RunDir
@@ -58,8 +57,9 @@ _COMPARED_CHARS: Final = 200
 
 def read_attempt_evidence(run: RunDir, job_id: str, attempt: str, events: Sequence[Event]) -> Evidence:
     """Return the evidence of one attempt; `events` are those of the job."""
-    facts, folder = read_attempt(run, job_id, attempt), run.attempt(job_id, attempt)
-    numbers, records, decisive = _list_files(folder), facts.ranks, facts.decisive
+    folder = run.attempt(job_id, attempt)
+    numbers, records = _list_files(folder), read_records(folder)
+    decisive = decisive_record(records)
     own_events = [event for event in events if event.attempt == attempt]
     log = _read_batch_log(run, job_id, History(tuple(events)).log_parts.get(attempt, LogPart()))
     nodes = [line for node in numbers.get("node", ())[:READ_NODES] for line in read_lines(folder / f"node-{node}.out")]
@@ -71,7 +71,7 @@ def read_attempt_evidence(run: RunDir, job_id: str, attempt: str, events: Sequen
     console = read_lines(run.rank_log(job_id, attempt, 0))
     launcher = [*log, *nodes, *(line for line in console if line.text.startswith("torchrun: "))]
     observations = [
-        *_observe_ranks(facts, silent, hosts),
+        *_observe_ranks(run, (job_id, attempt), records, silent, hosts),
         *(observation for lines in (log, nodes) for observation in observe_lines(lines)),
         *_observe_decisions(run, own_events),
     ]
@@ -162,20 +162,24 @@ def _observe_reason(text: str, line: Line, time: float) -> Iterator[Observation]
         yield make_observation(*match, line, time=time, rank=None)
 
 
-def _observe_ranks(attempt: Attempt, silent: Sequence[int], hosts: Mapping[int, str]) -> Iterator[Observation]:
-    failed = [record for record in attempt.ranks if record.failed]
+def _observe_ranks(
+    run: RunDir, place: tuple[str, str], records: Sequence[ExitRecord], silent: Sequence[int], hosts: Mapping[int, str]
+) -> Iterator[Observation]:
+    """Yield what the ranks of an attempt say; `place` is its job and its name."""
+    failed = [record for record in records if record.failed]
     for record in failed[:READ_RANKS]:
-        yield from _observe_recorded_rank(attempt, record)
+        yield from _observe_recorded_rank(record, run.rank_error(*place, record.rank))
     for record in failed[READ_RANKS:]:
         rule, groups = _find_reason_rule(record.reason)
         yield make_observation(rule, groups, _record_line(record), time=record.time, rank=record.rank, host=record.host)
     for rank in silent[:READ_RANKS]:
-        yield from _observe_silent_rank(attempt, rank, hosts.get(rank, ""))
+        output, error = run.rank_log(*place, rank), run.rank_error(*place, rank)
+        yield from _observe_silent_rank(output, error, rank, hosts.get(rank, ""))
 
 
-def _observe_recorded_rank(attempt: Attempt, record: ExitRecord) -> Iterator[Observation]:
+def _observe_recorded_rank(record: ExitRecord, error: Path) -> Iterator[Observation]:
     """Yield what a rank's record says; if it only lost its peer or waited, what its output says too."""
-    rank, host, error = record.rank, record.host, attempt.run.rank_error(attempt.job_id, attempt.name, record.rank)
+    rank, host = record.rank, record.host
     texts, time = _read_exceptions(error) or [record.reason], modification_time(error) or record.time
     index, rule, groups = find_exception_rule(texts) or (0, *_find_reason_rule(record.reason))
     lines = strip_prefixes(read_lines(record.output, head=RANK_BYTES, tail=RANK_BYTES))
@@ -191,10 +195,8 @@ def _observe_recorded_rank(attempt: Attempt, record: ExitRecord) -> Iterator[Obs
     yield from others
 
 
-def _observe_silent_rank(attempt: Attempt, rank: int, host: str) -> list[Observation]:
+def _observe_silent_rank(output: Path, error: Path, rank: int, host: str) -> list[Observation]:
     """Return what the error file says of a rank without a record, else what its output says."""
-    place = (attempt.job_id, attempt.name, rank)
-    output, error = attempt.run.rank_log(*place), attempt.run.rank_error(*place)
     lines = strip_prefixes(read_lines(output))
     texts = _read_exceptions(error)
     if match := find_exception_rule(texts):

@@ -1,8 +1,8 @@
-"""What happened in a run, as values: Run > Job > Attempt > ExitRecord, each with its outcome.
+"""What happened in a run, as values: Run > Job > Attempt, each with its outcome.
 
 One pass over the run's folder; what Slurm says of the jobs is handed in. Every view reads these values. Records that
-were cut off or are wrong are left out. At the end, how a run is resumed: the command to
-type, and what its next job finds. Slurm is not asked; standard library only.
+were cut off or are wrong are left out. At the end, how a run is resumed: the command to type, and what its next job
+finds. Slurm is not asked; standard library only.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
 from slurmddp import exit_codes
@@ -42,7 +41,6 @@ _OF_SIGNALS: Final = range(_SHELL_OFFSET + 1, _SHELL_OFFSET + 65)
 class Attempt:
     """One start of a job's ranks."""
 
-    run: RunDir
     job_id: str
     name: str
     """`<SLURM_RESTART_COUNT>.<n>`; n counts the starts in one allocation."""
@@ -54,16 +52,6 @@ class Attempt:
         """The host list of its nodes; empty if it is not known."""
         start = self.events.last("attempt_start")
         return start.text("nodes") if start else ""
-
-    @cached_property
-    def ranks(self) -> tuple[ExitRecord, ...]:
-        """The records of its ranks, the oldest first; read when they are asked for."""
-        return tuple(read_records(self.run.attempt(self.job_id, self.name)))
-
-    @property
-    def decisive(self) -> ExitRecord | None:
-        """The record that decides about the attempt; None without one."""
-        return decisive_record(self.ranks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,26 +126,10 @@ def read_job(
         outcome = _last_attempt(folder, job_id) or Outcome(kind=Kind.UNKNOWN, reason=unknown)
     starts = own.attempts
     attempts = tuple(
-        Attempt(
-            run=folder,
-            job_id=job_id,
-            name=one.name,
-            events=one,
-            outcome=_judge_attempt(one, starts[-1], outcome),
-        )
+        Attempt(job_id=job_id, name=one.name, events=one, outcome=_judge_attempt(one, starts[-1], outcome))
         for one in starts
     )
     return Job(job_id=job_id, outcome=outcome, history=own, attempts=attempts, slurm=slurm)
-
-
-def read_attempt(folder: RunDir, job_id: str, name: str) -> Attempt:
-    """Return one attempt by the records of its ranks alone, of which there may be none."""
-    records = tuple(read_records(folder.attempt(job_id, name)))
-    record = decisive_record(records)
-    outcome = record.outcome if record else Outcome(kind=Kind.UNKNOWN)
-    attempt = Attempt(run=folder, job_id=job_id, name=name, outcome=outcome, events=AttemptEvents((), name))
-    vars(attempt)["ranks"] = records  # they are read once
-    return attempt
 
 
 def is_finished(folder: RunDir) -> bool:
@@ -260,8 +232,8 @@ def last_end(events: Sequence[Event]) -> Event | None:
 
 def _last_attempt(folder: RunDir, job_id: str) -> Outcome | None:
     names = folder.attempts(job_id)
-    outcome = read_attempt(folder, job_id, names[-1]).outcome if names else None
-    return outcome if outcome and outcome.final else None
+    record = decisive_record(read_records(folder.attempt(job_id, names[-1]))) if names else None
+    return record.outcome if record else None
 
 
 def _judge_attempt(attempt: AttemptEvents, last: AttemptEvents, job: Outcome) -> Outcome:

@@ -19,8 +19,7 @@ from slurmddp.config.job_spec import JOB_WORD, JobSpec
 from slurmddp.config.python_env import environment_of
 from slurmddp.errors import UsageError
 from slurmddp.exit_codes import DONE
-from slurmddp.runs.exit_records import ExitRecord
-from slurmddp.runs.facts import read_attempt
+from slurmddp.runs.exit_records import ExitRecord, decisive_record, read_records
 from slurmddp.runs.files import warn_once
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import HERE, Claim, HeldError, Ownership, take_file
@@ -155,7 +154,7 @@ def failure_reason(local: LocalRun) -> str | None:
 
 
 def _read_end(local: LocalRun) -> ExitRecord | None:
-    return read_attempt(local.run, local.job_id, ATTEMPT).decisive
+    return decisive_record(read_records(local.run.attempt(local.job_id, ATTEMPT)))
 
 
 def _environment(

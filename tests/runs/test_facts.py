@@ -188,15 +188,10 @@ def test_an_attempt_without_an_end_has_that_of_its_job_or_was_requeued(run):
     assert attempts(run, "ANOTHER") == [("0.0", Kind.REQUEUED), ("1.0", Kind.KILLED)]
 
 
-def test_the_last_durable_step_and_the_first_rank_are_facts(run):
+def test_the_last_durable_step_is_a_fact(run):
     write(run, started(), event("checkpoint", 2, step=40, held_s=0, write_s=0), ended(76), ended(76, "job_end"))
-    run.attempt("7", "0.0").mkdir(parents=True)
-    run.rank_record("7", "0.0", 1).write_text("76 rank 1 on n2: lost rank 0\n")
     (job,) = facts.read_run(run).jobs
     assert job.history.last("checkpoint").count("step") == 40
-    (end,) = job.attempts[0].ranks
-    assert (end.rank, end.host, end.outcome.kind) == (1, "n2", Kind.CRASHED)
-    assert job.attempts[0].decisive == end
 
 
 def test_a_record_that_cannot_be_read_is_a_fact(run):

@@ -17,6 +17,7 @@ from slurmddp.diagnose.diagnosis import diagnose
 from slurmddp.outcome import Kind
 from slurmddp.report.collect import collect_report, make_json
 from slurmddp.runs.checkpoints import newest_checkpoint
+from slurmddp.runs.exit_records import decisive_record, read_records
 from slurmddp.runs.facts import read_run
 from slurmddp.runs.history import read_outline
 from slurmddp.runs.layout import RunDir
@@ -90,8 +91,9 @@ def test_a_run_is_read_as_it_ended(jobs, name):
 def test_the_rank_that_decided_and_the_ways_back_are_on_record(jobs):
     (failed,) = read_run(RunDir(jobs / "failed")).jobs
     assert failed.outcome.reason.startswith("rank 1 on n1: ")
-    assert [(end.rank, end.outcome.kind) for end in failed.attempts[0].ranks] == [(1, FAILED), (0, CRASHED)]
-    assert failed.attempts[0].decisive.reason.startswith("ValueError: the batch has no labels")
+    records = read_records(RunDir(jobs / "failed").attempt(failed.job_id, "0.0"))
+    assert [(end.rank, end.outcome.kind) for end in records] == [(1, FAILED), (0, CRASHED)]
+    assert decisive_record(records).reason.startswith("ValueError: the batch has no labels")
     (killed,) = read_run(RunDir(jobs / "killed")).jobs
     assert len(killed.restarts) == 1 and killed.requeues == ()
     assert killed.outcome.reason.startswith("gives up: 2 starts in a row failed")

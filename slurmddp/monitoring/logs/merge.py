@@ -21,7 +21,7 @@ from slurmddp.errors import UsageError
 from slurmddp.monitoring.logs import log_files
 from slurmddp.monitoring.logs.log_files import Source
 from slurmddp.runs import lookup
-from slurmddp.runs.facts import read_attempt
+from slurmddp.runs.exit_records import decisive_record, read_records
 from slurmddp.runs.history import LogPart, read_outline
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.log_tail import READ_BYTES, GrowingFile, file_size, modification_time, read_timestamp, start_of_tail
@@ -145,7 +145,8 @@ def _attempt_lines(wanted: Selection, attempt: str, tail: int | None) -> Iterato
     streams = [_rank_lines(source, _read(wanted, source, block, tail), wanted) for source in found]
     if wanted.batch:
         streams.append(_batch_lines(wanted, attempt, tail))
-    first = read_attempt(wanted.run, wanted.job_id, attempt).decisive if wanted.failed_first else None
+    records = read_records(wanted.run.attempt(wanted.job_id, attempt)) if wanted.failed_first else ()
+    first = decisive_record(records)
     failed = first.rank if first and first.failed else -1
 
     def place(timed: _Timed) -> tuple[bool, float, tuple[bool, bool, int]]:
