@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -24,14 +24,10 @@ _MOST_LISTED: Final = 10
 _yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
-def _all_option(text: str) -> Callable[[Any], Any]:
-    return click.option("--all", "every", is_flag=True, help=text)
-
-
 @click.command()
 @targets_argument
 @runs_dir_option
-@_all_option("Cancel all pending and running jobs of the runs in this folder.")
+@click.option("--all", "every", is_flag=True, help="Cancel all pending and running jobs of the runs in this folder.")
 @_yes_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def cancel(words: tuple[str, ...], runs_dir: str, *, every: bool, yes: bool, as_json: bool) -> None:
@@ -61,7 +57,7 @@ def cancel(words: tuple[str, ...], runs_dir: str, *, every: bool, yes: bool, as_
     *("-x", "--exclude"), type=TEXT, multiple=True, metavar="NODE", help="Do not use this node from now on. Repeatable."
 )
 @runs_dir_option
-@_all_option("Requeue all running jobs of the runs in this folder.")
+@click.option("--all", "every", is_flag=True, help="Requeue all running jobs of the runs in this folder.")
 @_yes_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; for several jobs a list.")
 def requeue(

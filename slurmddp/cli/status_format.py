@@ -125,7 +125,7 @@ def format_time(time: datetime) -> str:
 
 
 def _details(status: JobStatus) -> Iterator[tuple[str, str]]:
-    is_plain = status.reason in ("None", "NonZeroExitCode", status.meaning)
+    is_plain = status.reason in ("NonZeroExitCode", status.meaning)
     limit = "no limit" if status.limit_s is None else f"limit {format_duration(status.limit_s)}"
     ran = "" if status.elapsed_s is None or status.phase == "queued" else format_duration(status.elapsed_s)
     more = len(status.nodes) - _MOST_NODES

@@ -30,16 +30,12 @@ def format_row(job: JobStatus, since_s: float) -> tuple[Text, ...]:
         _number(progress.left_s, format_duration),
         _number(progress.loss, lambda loss: f"{loss:.4g}"),
         _number(job.limit_s, format_duration),
-        Text(shorten_text(list_some(job.nodes, _MOST_NODES) if is_running else _reason(job), _REASON_WIDTH)),
+        Text(shorten_text(list_some(job.nodes, _MOST_NODES) if is_running else job.meaning, _REASON_WIDTH)),
     )
 
 
 def _number(value: float | None, describe: Callable[[float], str]) -> Text:
     return Text("" if value is None else describe(value), justify="right")
-
-
-def _reason(job: JobStatus) -> str:
-    return job.meaning or (job.reason if job.reason != "None" else "")
 
 
 def format_details(job: JobStatus) -> Text:
@@ -48,7 +44,7 @@ def format_details(job: JobStatus) -> Text:
     age_s, returns = progress.checkpoint_age_s, (*progress.restarts, *progress.requeues)
     saved = progress.checkpoint_path or f"of step {progress.checkpoint_step}"
     words = (
-        _reason(job),
+        job.meaning,
         f"expected to start {format_time(job.expected_start)}" if job.expected_start else "",
         format_stall(progress.stall) if progress.stall else "",
         progress.use,
