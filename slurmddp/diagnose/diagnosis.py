@@ -20,6 +20,7 @@ from slurmddp.outcome import Kind, Phase
 from slurmddp.runs.facts import Job, describe_resume, is_resumable, judge_by_slurm, last_end, read_job, set_up_failure
 from slurmddp.runs.history import Event, History, read_outline
 from slurmddp.runs.layout import RunDir
+from slurmddp.runs.submissions import slurm_name
 from slurmddp.slurm import queries
 from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.slurm.pending_reasons import explain
@@ -51,7 +52,7 @@ def diagnose(run: RunDir | None, job_id: str, environ: Mapping[str, str]) -> Dia
     Raises ClusterError if Slurm does not answer or does not know the job, and there are no files of it.
     """
     job, silence = (_unknown_job(job_id), "") if JobRef.parse(job_id).is_local else query_job(job_id, environ)
-    if run is not None and job.name not in ("", run.job_name):
+    if run is not None and job.name not in ("", slurm_name(run, job_id)):
         job, silence = _unknown_job(job_id), f"job {job_id} is now another job: {job.name}"
     job_id, name = job.job_id, run.path.name if run else ""
     # a setting of a sweep has its own folder in that of the sweep

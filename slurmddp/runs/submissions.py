@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from slurmddp.runs.files import append_record, open_or_empty, parse_records
 from slurmddp.runs.layout import RunDir
+from slurmddp.slurm.job_info import JobRef
 from slurmddp.version import __version__
 
 
@@ -91,6 +92,12 @@ def read_origin(run: RunDir, record: Mapping[str, Any]) -> Origin:
         return Origin(name or run.path.name)
     was_copied = record.get("inode") not in (None, run.path.stat().st_ino)
     return Origin(name or home.name, home if was_copied or _has(home, record) else None)
+
+
+def slurm_name(run: RunDir, job_id: str) -> str:
+    """Return the name in Slurm of a run's job, which differs from that of the folder where a batch script gives one."""
+    home, number = run.sweep or run, JobRef.parse(job_id).array_id
+    return read_origin(home, next((one for one in reversed(submissions(home)) if one["job"] == number), {})).name
 
 
 def _has(home: Path, record: Mapping[str, Any]) -> bool:

@@ -50,6 +50,17 @@ def told(monkeypatch, slurm_says, tmp_path):
     return tell
 
 
+def test_a_job_whose_batch_script_names_it_unlike_its_folder_is_the_runs(slurm_says, tmp_path):
+    run = RunDir(tmp_path / "my-job")
+    run.create()
+    append_record(run.submissions, {"job": "17", "name": "my job"})
+    run.batch_log("17").write_text("")
+    slurm_says(name="my job", state="TIMEOUT")
+    assert diagnose(run, "17", {}).cause == "time-limit"
+    slurm_says(name="another", state="TIMEOUT")
+    assert "is now another job: another" in diagnose(run, "17", {}).what
+
+
 def test_out_of_memory_names_the_task_that_was_killed_and_what_the_largest_had(told):
     found = told(OOM, state="OUT_OF_MEMORY", exit_status="0:125", max_rss="3904M")
     assert (found.cause, found.rank, found.host) == ("out-of-memory", 1, "n2")
