@@ -18,7 +18,6 @@ from slurmddp.config.job_spec import NAME
 from slurmddp.config.option_types import Field
 from slurmddp.errors import SlurmddpError, UsageError
 from slurmddp.runs import lookup
-from slurmddp.runs.submissions import submissions
 from slurmddp.slurm import client
 from slurmddp.slurm import commands as slurm_commands
 from slurmddp.slurm.environment import user
@@ -56,8 +55,8 @@ def complete_target(context: click.Context, parameter: click.Parameter, incomple
     del parameter
     with suppress(SlurmddpError, OSError):
         folder = Path.cwd() / (context.params.get("runs_dir") or default_runs_dir())
-        runs = lookup.runs(str(folder)) if incomplete.isdecimal() else ()
-        jobs = [record["job"] for run in runs for record in submissions(run)]
+        targets = lookup.survey(str(folder)).submitted if incomplete.isdecimal() else ()
+        jobs = [job for target in targets for job in target.jobs]
         named = folder.glob(f"{glob.escape(incomplete)}*/submissions.jsonl") if folder.is_dir() else ()
         names = sorted(path.parent.name for path in named if re.fullmatch(NAME, path.parent.name))
         return [CompletionItem(word) for word in [*(job for job in jobs if job.startswith(incomplete)), *names]]

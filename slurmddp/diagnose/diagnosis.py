@@ -183,7 +183,7 @@ class _Case:
     def _diagnose_waiting(self) -> Diagnosis:
         reason = explain(self.job.reason, self.job.job_id)
         holders = tuple(self._list_holders())
-        held = "launch failed" in reason.reason.replace("_", " ") or reason.reason.startswith("JobHeld")
+        held = "launch failed" in self.job.reason.replace("_", " ") or self.job.reason.startswith("JobHeld")
         return Diagnosis(
             cause="held" if held else "waiting",
             what=f"{'it is back in the queue and waits' if self.attempts else 'it waits'}: {reason.meaning}",

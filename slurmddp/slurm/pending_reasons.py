@@ -5,10 +5,9 @@ The reasons and their meanings are in pending_reasons.toml, for the command line
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 Outlook = Literal["yes", "perhaps", "no"]
 
@@ -17,17 +16,14 @@ JOB_ID: Final = "JOBID"
 _FILE: Final = Path(__file__).with_suffix(".toml")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Explanation:
+class Explanation(NamedTuple):
     """One reason why a job does not run."""
 
-    reason: str
-    """Slurm's word."""
+    by_itself: Outlook
+    """Whether the job can start without help."""
     meaning: str
     advice: str = ""
     """What to type or whom to ask; empty when the user can only wait."""
-    by_itself: Outlook = "perhaps"
-    """Whether the job can start without help."""
 
 
 def explain(reason: str, job_id: str = JOB_ID) -> Explanation:
@@ -39,9 +35,9 @@ def explain(reason: str, job_id: str = JOB_ID) -> Explanation:
         next((reasons[start] for start in reasons if " " in start and text.lower().startswith(start)), None)
         or reasons.get(name.lower())
         or _explain_limit(name)
-        or Explanation(reason="", meaning=text)
+        or Explanation("perhaps", text)
     )
-    return replace(known, reason=reason, advice=known.advice.replace(JOB_ID, job_id))
+    return known._replace(advice=known.advice.replace(JOB_ID, job_id))
 
 
 def warning(reason: str, job_id: str) -> str:
@@ -69,7 +65,7 @@ def _tables() -> Mapping[str, Mapping[str, Any]]:
 def _reasons() -> Mapping[str, Explanation]:
     """Return the reasons by name, in small letters."""
     return {
-        name.lower(): _line(by_itself, meaning, "".join(advice).format_map(_tables()["phrases"]))
+        name.lower(): Explanation(by_itself, meaning, "".join(advice).format_map(_tables()["phrases"]))
         for by_itself in get_args(Outlook)
         for name, (meaning, *advice) in _tables()[by_itself].items()
     }
@@ -85,18 +81,14 @@ def _explain_limit(name: str) -> "Explanation | None":
     amount = f"{what} x minutes" if match["minutes"] else what
     whose = "its QOS" if match["whose"] == "QOS" else "your account"
     if match["kind"] == "Min":
-        return _line("no", f"it asks for less than {whose} demands: {amount}", _again("more", option))
+        return Explanation("no", f"it asks for less than {whose} demands: {amount}", _again("more", option))
     if match["per"] in ("PerJob", "PerNode"):
         each = "a node" if match["per"] == "PerNode" else "a job"
-        return _line("no", f"it asks for more than {whose} allows {each}: {amount}", _again("less", option))
+        return Explanation("no", f"it asks for more than {whose} allows {each}: {amount}", _again("less", option))
     if match["kind"] == "Grp" and not match["run"] and (match["minutes"] or what == "time"):
-        return _line("perhaps", f"the budget of {whose} is used up: {amount}", phrases["another"])
+        return Explanation("perhaps", f"the budget of {whose} is used up: {amount}", phrases["another"])
     together = _TOGETHER.get(match["per"] or match["kind"], "all jobs of {}").format(whose)
-    return _line("perhaps", f"{together} have reached their limit: {amount}", phrases["alone"])
-
-
-def _line(by_itself: Outlook, meaning: str, advice: str = "") -> Explanation:
-    return Explanation(reason="", meaning=meaning, advice=advice, by_itself=by_itself)
+    return Explanation("perhaps", f"{together} have reached their limit: {amount}", phrases["alone"])
 
 
 def _again(how_much: str, option: str) -> str:

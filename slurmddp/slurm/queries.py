@@ -89,14 +89,6 @@ def controller(job_id: str, environ: Environ, *, timeout_s: float) -> Listing:
     return _list(commands.show("job", job_id), lambda said: Listing(tuple(parse_show(said))), environ, timeout_s)
 
 
-def add_exit_status(job: JobInfo, environ: Environ, *, timeout_s: float) -> JobInfo:
-    """Return a job of squeue, which shows no exit status, with that of the controller; without one as it is."""
-    if job.exit_status or job.source != "squeue":
-        return job
-    shown = controller(job.job_id, environ, timeout_s=timeout_s).jobs
-    return next((job._replace(exit_status=one.exit_status) for one in shown if one.job_id == job.job_id), job)
-
-
 def _list(command: Sequence[str], parse: Callable[[str], Listing], environ: Environ, timeout_s: float) -> Listing:
     """Run a command, and again when the answer was lost, within the time."""
     deadline = time.monotonic() + timeout_s

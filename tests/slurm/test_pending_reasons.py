@@ -25,7 +25,6 @@ FAMILIES = [
 @pytest.mark.parametrize("reason", NAMES + FAMILIES)
 def test_every_reason_of_slurm_is_explained(reason):
     found = explain(reason)
-    assert found.reason == reason
     assert found.meaning != reason and re.match("[a-z]|Slurm", found.meaning)
     assert (
         found.by_itself == "yes"
@@ -76,4 +75,4 @@ def test_a_reason_says_whether_it_ends_by_itself_and_what_to_type(reason, by_its
 
 
 def test_an_unknown_reason_falls_to_its_own_name():
-    assert explain("Something_New") == Explanation(reason="Something_New", meaning="Something New")
+    assert explain("Something_New") == Explanation("perhaps", "Something New")

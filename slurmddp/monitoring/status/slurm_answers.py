@@ -85,8 +85,11 @@ class Answers:
         return {row.number: row.name for row in self.queue.jobs}
 
     def add_exit_status(self, row: JobInfo) -> JobInfo:
-        """Return a row with the exit status, if the controller answers."""
-        return row if self.queue.silence else queries.add_exit_status(row, self.environ, timeout_s=TIMEOUT_S)
+        """Return a row with the exit status, which squeue does not show, if the controller answers."""
+        if self.queue.silence or row.exit_status or row.source != "squeue":
+            return row
+        shown = queries.controller(row.job_id, self.environ, timeout_s=TIMEOUT_S).jobs
+        return next((row._replace(exit_status=one.exit_status) for one in shown if one.job_id == row.job_id), row)
 
     def _add_rows(self, wanted: Iterable[RequestedJob], rows: Iterable[JobInfo]) -> None:
         """Add the rows that can be true: a job that the controller does not know has ended, also if sacct lags."""
