@@ -12,7 +12,7 @@ from slurmddp import variables
 from slurmddp.batch.policy import Result
 from slurmddp.exit_codes import DONE, FAILED, RETRYABLE
 from slurmddp.runs.checkpoints import newest_program_checkpoint
-from slurmddp.runs.exit_records import decisive_record, read_record, read_records
+from slurmddp.runs.exit_records import NO_RANK, decisive_record, read_record, read_records
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import HERE
 from slurmddp.runs.submissions import submissions
@@ -153,7 +153,7 @@ def read_result(job: Job, attempt: str, launcher_status: int, *, own_launch: boo
     is judged as Slurm does: 0 is done, and what is less than 128 has failed for good. It may have more to do than its
     ranks: when it has failed, the record of rank 0 that the training is done does not count.
     """
-    if failed := read_record(job.run.before_ranks_record(job.job_id, attempt), of_rank=False):
+    if failed := read_record(job.run.before_ranks_record(job.job_id, attempt), NO_RANK):
         is_final = DONE < failed.status < _BY_SIGNAL and failed.status != RETRYABLE
         return Result(FAILED if is_final else failed.status, failed.text)
     records = read_records(job.run.attempt(job.job_id, attempt))

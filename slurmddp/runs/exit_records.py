@@ -19,6 +19,7 @@ from slurmddp.runs.files import open_or_empty
 _FILE: Final = re.compile(r"(\d{1,6})\.end", re.ASCII)
 """A rank's record; a job has fewer than a million ranks."""
 _LINE: Final = re.compile(r"(\d{1,3}) (?:rank \d+ on (\S+): )?(.*)", re.ASCII)
+NO_RANK: Final = -1
 _PRECEDENCE: Final = (FENCED, FAILED, RETRYABLE)
 
 
@@ -26,7 +27,7 @@ class ExitRecord(NamedTuple):
     """How one rank ended, by its own record; or how a set-up line of the batch script failed."""
 
     rank: int
-    """-1 for a set-up line."""
+    """NO_RANK for a set-up line."""
     status: int
     """Of `slurmddp.exit_codes`; of a set-up line, its own."""
     host: str
@@ -63,12 +64,8 @@ def record_line(rank: int, host: str, status: int, reason: str) -> str:
     return f"{status} {reason if status == DONE else f'rank {rank} on {host}: {reason}'}\n"
 
 
-def read_record(path: Path, *, of_rank: bool = True) -> ExitRecord | None:
+def read_record(path: Path, rank: int) -> ExitRecord | None:
     """Return one record, of a rank or of a set-up line that failed; None when the file is missing or torn."""
-    name = _FILE.fullmatch(path.name)
-    if of_rank and not name:
-        return None
-    rank = int(name[1]) if of_rank and name else -1
     with suppress(OSError), open_or_empty(path) as file:
         text = file.read().decode("utf-8", "replace")
         if (match := _LINE.match(text)) and "\n" in text:
@@ -79,10 +76,10 @@ def read_record(path: Path, *, of_rank: bool = True) -> ExitRecord | None:
 
 def read_records(folder: Path) -> list[ExitRecord]:
     """Return the records of an attempt, the oldest first."""
-    paths: list[Path] = []
+    found: list[ExitRecord] = []
     with suppress(OSError):
-        paths = [path for path in folder.iterdir() if path.suffix == ".end"]
-    found = (record for path in paths if (record := read_record(path)))
+        named = [(path, name) for path in folder.iterdir() if (name := _FILE.fullmatch(path.name))]
+        found = [record for path, name in named if (record := read_record(path, int(name[1])))]
     return sorted(found, key=lambda record: (record.time, record.rank))
 
 

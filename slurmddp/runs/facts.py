@@ -15,7 +15,7 @@ from typing import Final
 from slurmddp import exit_codes
 from slurmddp.outcome import MEANINGS, Kind, Outcome, kind_of_status
 from slurmddp.runs.checkpoints import find_saved
-from slurmddp.runs.exit_records import ExitRecord, decisive_record, read_record, read_records
+from slurmddp.runs.exit_records import NO_RANK, ExitRecord, decisive_record, read_record, read_records
 from slurmddp.runs.history import SUPERVISION, AttemptEvents, Event, History, read_newest, read_outline
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import attempt_order, is_running_here
@@ -29,6 +29,8 @@ PREEMPTED: Final = "it is done; Slurm has it as PREEMPTED, because it ended with
 
 _ENDS: Final = ("attempt_end", "restart", "end", "requeue", "fenced", "job_end")
 """The events that say how an attempt ended, the best first: the supervisor's, then that of rank 0."""
+_STATUSES: Final = {"requeue": exit_codes.STOPPED, "fenced": exit_codes.FENCED}
+"""Of those which have none on record."""
 _GOES_ON: Final = frozenset({"attempt_start", "requeue"})
 _WITHOUT_SLURM: Final = re.compile(rf"{LOCAL}[0-9]+(-[0-9]+)*|manual")
 """The ids of runs on this machine, and that of the launcher `manual`."""
@@ -140,7 +142,7 @@ def is_finished(folder: RunDir) -> bool:
 
 def set_up_failure(folder: RunDir, job_id: str, events: Sequence[Event]) -> ExitRecord | None:
     """Return how a set-up line failed; None when none did, or when the job has a newer event."""
-    record = read_record(folder.batch_record(job_id), of_rank=False)
+    record = read_record(folder.batch_record(job_id), NO_RANK)
     return record if record and all(event.time <= record.time for event in events[-1:]) else None
 
 
@@ -253,14 +255,9 @@ def _judge_attempt(attempt: AttemptEvents, last: AttemptEvents, job: Outcome) ->
 
 def _of_event(event: Event) -> Outcome:
     """Return the outcome that an event of `_ENDS` tells."""
-    reason = event.text("reason")
-    if event.kind == "requeue":
-        return Outcome(kind=Kind.STOPPED, status=exit_codes.STOPPED, reason=reason, time=event.time)
-    if event.kind == "fenced":
-        return Outcome(kind=Kind.FENCED, status=exit_codes.FENCED, reason=reason, time=event.time)
-    status = event.count("status") if "status" in event.fields else None
+    status = _STATUSES.get(event.kind, event.count("status") if "status" in event.fields else None)
     kind = Kind.CRASHED if status is None else kind_of_status(status)
-    return Outcome(kind=kind, status=status, reason=reason, time=event.time)
+    return Outcome(kind=kind, status=status, reason=event.text("reason"), time=event.time)
 
 
 def _cancellation(last: Event | None) -> str:

@@ -94,7 +94,7 @@ class Hosts:
             return next(islice(self._ranks, number, None), "")
         if number in self._met:
             return self._met[number]
-        record = read_record(self._run.rank_record(self._job_id, self._attempt, number))
+        record = read_record(self._run.rank_record(self._job_id, self._attempt, number), number)
         return record.host if record else ""
 
     @property

@@ -177,7 +177,8 @@ class Stopping:
         """Return how the first peer failed after the stop request; empty when none says so."""
         run, who = self.rank.run_dir, self.rank
         paths = [run.rank_record(who.job, who.attempt, rank) for rank in range(who.world_size)] if run else []
-        found = [record for path in paths if (record := read_record(path)) and record.status == exit_codes.STOPPED]
+        records = (read_record(path, rank) for rank, path in enumerate(paths))
+        found = [record for record in records if record and record.status == exit_codes.STOPPED]
         return min(found, key=lambda record: record.time).text if found else ""
 
 
