@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -99,7 +99,12 @@ def submit(  # noqa: PLR0913 - an argument for each option
             "arguments: it must find its own checkpoint, as in $SLURMDDP_CHECKPOINT_DIR; if it needs another argument "
             "for that, give --resume-args"
         )
-    return max(_wait(job, task, number, show=follow, as_json=as_json) for task, number in _tasks(job)) if waits else 0
+    if not waits:
+        return 0
+    from slurmddp.runs import lookup
+
+    tasks = lookup.settings(lookup.Target(job.run, (job.job_id.number,)))  # of an array; else the job itself
+    return max(_wait(job, task.run or job.run, task.jobs[-1], show=follow, as_json=as_json) for task in tasks)
 
 
 def print_accepted(job: Submitted, request: Request, chosen: list[str], *, as_json: bool, later: bool) -> None:
@@ -152,15 +157,6 @@ def _result(job: Submitted) -> dict[str, Any]:
 def _print_result(result: dict[str, Any], *, as_json: bool) -> None:
     click.echo(json.dumps(result) if as_json else result["job"])
     sys.stdout.flush()
-
-
-def _tasks(job: Submitted) -> Iterator[tuple[RunDir, str]]:
-    """Yield the run and the id of each task of an array; of a single job its own."""
-    from slurmddp.runs import lookup
-
-    records = [record for record in submissions(job.run) if record["job"] == job.job_id.number]
-    for target in lookup.settings(lookup.Target(job.run, (job.job_id.number,), records)):
-        yield target.run or job.run, target.jobs[-1]
 
 
 def _wait(job: Submitted, run: RunDir, number: str, *, show: bool, as_json: bool) -> int:
