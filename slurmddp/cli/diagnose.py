@@ -128,13 +128,13 @@ def _is_run(run: RunDir) -> bool:
 def _find_job(target: str | None, runs_dir: str) -> tuple[RunDir | None, str]:
     """Return the run and the job that a word names; without one, the job of the run that was started last."""
     if target is None:
-        newest = _newest(RunDir.named(runs_dir, "x").path.parent.glob("*/logs"))
+        newest = _newest(Path(runs_dir).glob("*/logs"))
         if newest is None:
             raise UsageError(f"there is no run in {runs_dir}; give the id of a job, or --runs-dir")
         target = newest.parent.name
     if not is_job_id(target):
-        run = RunDir.named(runs_dir, target) if "/" not in target else RunDir(RunDir.named(".", target).path)
-        newest = _newest(path for path in run.logs.glob("*") if path.is_dir()) if run.logs.is_dir() else None
+        run = RunDir.named("." if "/" in target else runs_dir, target)
+        newest = _newest(filter(Path.is_dir, run.logs.glob("*")))
         if newest and JobRef.parse(newest.name).is_local:
             return run, newest.name
     try:
