@@ -49,21 +49,17 @@ class Notifier:
     def __init__(self, target: str, job: Job, say: Callable[[str], None]) -> None:
         """Take a job; `say` writes to the batch log."""
         self._target, self._job, self._say = target, job, say
-        self._open = 0
-        self._done = threading.Condition()
-        self._waiting: queue.SimpleQueue[tuple[str, Mapping[str, Any], float]] = queue.SimpleQueue()
+        self._waiting: queue.Queue[tuple[str, Mapping[str, Any], float]] = queue.Queue()
         threading.Thread(target=self._run, name="notify", daemon=True).start()
 
     def tell(self, attempt: str, event: SupervisorEvent) -> None:
         """Tell an event; wait a moment before one that ends this process."""
         if event.event not in _WORDS:
             return
-        with self._done:
-            self._open += 1
         self._waiting.put((attempt, event._asdict(), time.time()))
         limit_s = {"job_end": END_S, "requeue": REQUEUE_S}.get(event.event, 0.0)
-        with self._done:
-            self._done.wait_for(lambda: not self._open, limit_s)
+        with self._waiting.all_tasks_done:  # as `join`, which knows no limit
+            self._waiting.all_tasks_done.wait_for(lambda: not self._waiting.unfinished_tasks, limit_s)
 
     def _run(self) -> None:
         while True:
@@ -75,9 +71,7 @@ class Notifier:
                 failure = str(error) or type(error).__name__
             if failure:
                 self._say(f"the notification of {event['event']} was not delivered: {failure}")
-            with self._done:
-                self._open -= 1
-                self._done.notify_all()
+            self._waiting.task_done()
 
     def _build_message(self, attempt: str, event: Mapping[str, Any], at: float) -> dict[str, Any]:
         """Return what is sent; `text` is what Slack, Mattermost and others show."""
