@@ -18,26 +18,21 @@ from slurmddp.runs.files import append_record, read_records
 from slurmddp.runtime import patches
 from slurmddp.runtime.exiting.classify import Stopped
 from slurmddp.runtime.imports import after_import
-from slurmddp.runtime.rank_process import this_process
 from slurmddp.runtime.stopping.policy import Phase
 from slurmddp.runtime.stopping.stopping import Stopping
 
-TRAINER = "transformers.trainer"
 STATE = "trainer_state.json"
 """Rank 0 writes this file of a checkpoint last; each rank's last file is that of its random state."""
 
 
-def adopt_trainer() -> None:
-    """Adopt Trainer as soon as the program imports it."""
-    after_import(TRAINER, _adopt)
+def adopt_trainer(stopping: Stopping) -> None:
+    """Adopt Trainer as soon as the program imports it, in a rank that has a run's folder."""
+    if run := stopping.rank.run_dir:
+        after_import("transformers.trainer", lambda module: _adopt(module, stopping, run.checkpoints))
 
 
-def _adopt(module: Any) -> None:
-    """Wrap `Trainer.train` in a rank that has a run's folder. The calls have the same numbers in each attempt."""
-    process = this_process()
-    if not process.has_begun or process.stopping.rank.run_dir is None:
-        return
-    stopping, checkpoints = process.stopping, process.stopping.rank.run_dir.checkpoints
+def _adopt(module: Any, stopping: Stopping, checkpoints: Path) -> None:
+    """Wrap `Trainer.train`. The calls have the same numbers in each attempt."""
     calls = itertools.count(1)
 
     def wrap_train(train: Callable[..., Any]) -> Callable[..., Any]:

@@ -160,7 +160,7 @@ def _run_command(words: list[str], kind: Kind, stopping: Stopping) -> None:
         if kind == "executable":
             run_executable.run(words[1:], stopping)
             return
-        transformers.adopt_trainer()
+        transformers.adopt_trainer(stopping)
         note_saves(stopping.rank)
         if tuple(words[:2]) == ACCELERATE_LAUNCH:
             words = run_script.prepare_accelerate(words[2:], stopping.rank)
