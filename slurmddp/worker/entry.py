@@ -245,7 +245,7 @@ def _fail(process: RankProcess, error: BaseException) -> None:
         status = _record(rank, verdict)
     if status == exit_codes.FENCED and rank.under_srun:
         status = exit_codes.DONE
-    end = _status_of_program(error) if rank.attached else status
+    end = exit_status(error) if rank.attached else status
     process.exit.last_handler = lambda: end
     process.exit.set_exit_deadline(FAILED_LIMIT_S if status == exit_codes.FAILED else STOPPED_LIMIT_S, status)
     if status in (exit_codes.FAILED, exit_codes.RETRYABLE) and "torch.distributed" in sys.modules:
@@ -254,17 +254,12 @@ def _fail(process: RankProcess, error: BaseException) -> None:
         flight_recorder.dump(rank)
 
 
-def _status_of_program(error: BaseException) -> int:
-    return exit_status(error) if isinstance(error, SystemExit) else 1
-
-
 def _judge(stopping: Stopping, error: BaseException) -> Verdict:
     """Judge the error by what only this rank knows: that it was told to stop, or that it owns nothing any more."""
     verdict = stopping.judge_failure(error, judge(error))
     if verdict.status == exit_codes.RETRYABLE and stopping.rank.world_size > 1 and is_of_launcher(error):
         return Verdict(exit_codes.FAILED, f"the program starts a launcher in each rank: {verdict.reason}")
-    status = exit_status(error) if isinstance(error, SystemExit) else 0
-    signals = stopping.signals
+    status, signals = exit_status(error), stopping.signals
     failed = verdict.status == exit_codes.FAILED and not isinstance(error, SlurmddpError)
     if failed and status in ENDS_BY_NOTICE and signals.signal_seen.wait(NOTICE_LIMIT_S):
         return Verdict(exit_codes.STOPPED, f"stop signal received, and ended by itself with status {status}")

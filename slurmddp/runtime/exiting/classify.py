@@ -82,8 +82,10 @@ def is_of_launcher(error: BaseException) -> bool:
     return any(frame.f_code.co_filename.endswith(LAUNCHERS) for frame, _ in frames)
 
 
-def exit_status(error: SystemExit) -> int:
+def exit_status(error: BaseException) -> int:
     """Return the status that Python would end with, and 143 for Lightning's SIGTERMException, which sets none."""
+    if not isinstance(error, SystemExit):
+        return 1
     if error.code is None:
         return TERMINATED if type(error).__name__ == "SIGTERMException" else 0
     return error.code & 0xFF if isinstance(error.code, int) else 1
