@@ -25,6 +25,7 @@ from slurmddp.errors import PeerError  # noqa: E402 - the same
 from slurmddp.runtime.launch.addresses import resolve_head  # noqa: E402 - the same
 from slurmddp.runtime.launch.process import signal_at_parent_death  # noqa: E402 - the same
 from slurmddp.runtime.launch.rank import place_of_node  # noqa: E402 - the same
+from slurmddp.watchdog.look import read_stat  # noqa: E402 - the same
 
 RANKS_LIMIT_S = 10.0
 """For the ranks of the node to start after a signal has come; without ranks the agent ends, and so does the step.
@@ -91,13 +92,8 @@ def _forward_signals() -> None:
 
 def list_children(parent: int) -> list[int]:
     """Return the living child processes of a process."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            state, its_parent = path.read_text(errors="replace").rpartition(")")[2].split()[:2]
-            if int(its_parent) == parent and state != "Z":
-                found.append(int(path.parent.name))
-    return found
+    stats = {int(path.name): read_stat(path.name) for path in Path("/proc").glob("[0-9]*")}
+    return [pid for pid, (state, its_parent, *_) in stats.items() if its_parent == str(parent) and state != "Z"]
 
 
 if __name__ == "__main__":
