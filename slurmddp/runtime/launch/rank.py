@@ -80,12 +80,10 @@ class Rank:
 
     def __post_init__(self) -> None:
         """Refuse numbers that contradict each other."""
-        for what, value, limit in (
-            ("rank", self.rank, self.world_size),
-            ("local rank", self.local_rank, self.local_world_size),
-        ):
-            if not 0 <= value < limit:
-                raise RankError(f"{what} {value} is not below the {what.replace('rank', 'world size')} {limit}")
+        if self.rank >= self.world_size:
+            raise RankError(f"rank {self.rank} is not below the world size {self.world_size}")
+        if self.local_rank >= self.local_world_size:
+            raise RankError(f"local rank {self.local_rank} is not below the local world size {self.local_world_size}")
         if self.local_world_size > self.world_size:
             raise RankError(f"local world size {self.local_world_size} is more than the world size {self.world_size}")
 
