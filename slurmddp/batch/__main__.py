@@ -16,7 +16,7 @@ from slurmddp.attach import BOOTSTRAP, attach_variables
 from slurmddp.batch.attempt import Job
 from slurmddp.batch.controller import Controller
 from slurmddp.batch.shell_launch import ShellLaunch
-from slurmddp.batch.supervisor import Supervisor, output_size, write_line
+from slurmddp.batch.supervisor import Supervisor, write_line
 from slurmddp.errors import UsageError
 from slurmddp.exit_codes import FAILED
 from slurmddp.runs.events import SupervisorEvent
@@ -74,8 +74,6 @@ def main(words: list[str]) -> int:
         slurm=Controller(os.environ),
         launch=lambda environment: call_function(functions, "launch", environment),
         finish=(lambda environment: call_function(functions, "finish", environment)) if given.finish else None,
-        say=write_line,
-        log_size=output_size,
         tell=choose_teller(given, job),
     ).run()
 
@@ -105,8 +103,6 @@ def supervise_own_launch(given: Options, run: Path, orders: BinaryIO) -> int:
         environ=environ,
         slurm=slurm,
         launch=lambda attempt: launch({**attempt, **attach_variables(attempt, _PACKAGE)}),
-        say=write_line,
-        log_size=output_size,
         tell=choose_teller(given, job),
     )
     launch.end(supervisor.run())
@@ -115,14 +111,13 @@ def supervise_own_launch(given: Options, run: Path, orders: BinaryIO) -> int:
 
 def choose_teller(given: Options, job: Job) -> Callable[[str, SupervisorEvent], object]:
     """Return what tells the events of a job to the target of `--notify`; nothing without one."""
-    if not given.notify:
-        return lambda *_: None
-    if not (target := os.environ.get(variables.NOTIFY_TARGET)):
-        write_line(f"nobody is told what happens (--notify): {variables.NOTIFY_TARGET} is not set in the job")
-        return lambda *_: None
-    from slurmddp.batch.notify import Notifier  # noqa: PLC0415 - few jobs need it
+    if given.notify and (target := os.environ.get(variables.NOTIFY_TARGET)):
+        from slurmddp.batch.notify import Notifier  # noqa: PLC0415 - few jobs need it
 
-    return Notifier(target, job, write_line).tell
+        return Notifier(target, job, write_line).tell
+    if given.notify:
+        write_line(f"nobody is told what happens (--notify): {variables.NOTIFY_TARGET} is not set in the job")
+    return lambda *_: None
 
 
 def build_rank_environment(environ: Mapping[str, str]) -> dict[str, str]:

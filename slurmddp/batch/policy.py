@@ -60,16 +60,16 @@ class Fence(NamedTuple):
 Action = Union[Start, Restart, Requeue, End, Fence]
 
 
-def check_fenced(job: JobInfo, *, restarts: int, host: str) -> Fence | None:
-    """Return a Fence when this process is no longer the job's batch script; else None.
+def check_fenced(job: JobInfo, *, restarts: int, host: str) -> str:
+    """Return why this process is no longer the job's batch script; empty when it is.
 
     `restarts` and `host` are SLURM_RESTART_COUNT and SLURMD_NODENAME of this batch script.
     """
     if not find_state(job.state).holds_nodes:
-        return Fence(f"Slurm has the job as {job.state}")
+        return f"Slurm has the job as {job.state}"
     if (job.restarts or 0, job.batch_host) != (restarts, host):
-        return Fence(f"Slurm has started the job again, restart {job.restarts} on {job.batch_host}")
-    return None
+        return f"Slurm has started the job again, restart {job.restarts} on {job.batch_host}"
+    return ""
 
 
 def time_left_s(job: JobInfo) -> int | None:

@@ -21,7 +21,7 @@ from slurmddp.batch import policy
 from slurmddp.batch.attempt import Job, choose_ports, is_port_free
 from slurmddp.batch.controller import Controller
 from slurmddp.batch.policy import Action, End, Fence, Requeue, Requeued, Restart, Result, Start
-from slurmddp.errors import ClusterError
+from slurmddp.errors import ClusterError, FencedError
 from slurmddp.exit_codes import DONE, FAILED, FENCED, RETRYABLE, STOPPED
 from slurmddp.runs import events
 from slurmddp.runs.checkpoints import find_saved, read_progress_mark
@@ -57,8 +57,18 @@ class Clock(Protocol):
     def sleep(self, seconds: float, /) -> None: ...  # noqa: D102
 
 
-class _FencedError(Exception):
-    """Another attempt owns the job or the run."""
+def write_line(text: str) -> None:
+    """Write a line to the batch log, with time and program name."""
+    with suppress(OSError):  # a full disk must not end the job
+        sys.stdout.write(f"{time.strftime('%FT%T%z')} slurmddp: {text}\n")
+        sys.stdout.flush()
+
+
+def output_size() -> int:
+    """Return the size of the file of standard output; 0 when it is not a file."""
+    with suppress(OSError):
+        return os.fstat(1).st_size
+    return 0
 
 
 class Supervisor:
@@ -74,8 +84,8 @@ class Supervisor:
         launch: Callable[[Mapping[str, str]], int],
         finish: Callable[[Mapping[str, str]], object] | None = None,
         clock: Clock = time,
-        say: Callable[[str], None] = print,
-        log_size: Callable[[], int] = lambda: 0,
+        say: Callable[[str], None] = write_line,
+        log_size: Callable[[], int] = output_size,
         tell: Callable[[str, SupervisorEvent], object] = lambda *_: None,
     ) -> None:
         """Take the ranks' environment `environ`; `say` writes to the batch log, `log_size` returns its bytes.
@@ -87,7 +97,8 @@ class Supervisor:
         self.finish, self.clock, self.say, self.log_size, self.tell = finish, clock, say, log_size, tell
         self.started_at = clock.time()
         self.attempt = f"{job.restarts}.0"
-        self.others = self._earlier_starts if options.own_launch else []
+        earlier = job.run.attempts(job.job_id) if options.own_launch else []
+        self.others = [name for name in earlier if name.startswith(f"{job.restarts}.")]
         """The attempts of this allocation's other launches; a script may start ranks more than once."""
         self.number = len(self.others)
         self.failures = 0
@@ -109,7 +120,7 @@ class Supervisor:
                     self._record(events.AttemptRestart(status=action.status, reason=action.reason))
                     self.number += 1
                 action = self._requeue(action) if isinstance(action, Requeue) else self._start()
-        except _FencedError as fenced:
+        except FencedError as fenced:
             action = Fence(str(fenced))
         except OSError as error:
             action = End(RETRYABLE, f"{error.filename or self.job.run.path}: {error.strerror}")
@@ -162,7 +173,7 @@ class Supervisor:
             return End(FAILED, problem)
         self.attempt = f"{self.job.restarts}.{self.number}"
         began = self.clock.monotonic()
-        if failure := self._retry_while_disk_full(self._prepare):
+        if failure := self._prepare_with_retries():
             return self._end_resumable(failure)
         waited = self.clock.monotonic() - began >= HOLDER_ENDS_S and not self.options.single_attempt
         if waited and (requeue := policy.check_before_start(self._query_job(), lead_s=self.options.signal_lead)):
@@ -214,16 +225,10 @@ class Supervisor:
             lead_s=self.options.signal_lead,
         )
 
-    @property
-    def _earlier_starts(self) -> list[str]:
-        """The attempts of this allocation that other supervisors of the job have made."""
-        prefix = f"{self.job.restarts}."
-        return [name for name in self.job.run.attempts(self.job.job_id) if name.startswith(prefix)]
-
     def _query_job(self) -> JobInfo:
         """Query Slurm for the job until it answers: without the controller nothing may start.
 
-        Raises _FencedError when this process is no longer the job's batch script.
+        Raises FencedError when this process is no longer the job's batch script.
         """
         tries = 0
         while True:
@@ -234,9 +239,9 @@ class Supervisor:
                 tries += 1
                 continue
             if job is None:
-                raise _FencedError("Slurm no longer knows the job")
-            if found := policy.check_fenced(job, restarts=self.job.restarts, host=self.job.host):
-                raise _FencedError(found.reason)
+                raise FencedError("Slurm no longer knows the job")
+            if why := policy.check_fenced(job, restarts=self.job.restarts, host=self.job.host):
+                raise FencedError(why)
             left_s = policy.time_left_s(job)
             self.ends_at = None if left_s is None else self.clock.time() + left_s
             self.allocated = job.started.timestamp() if job.started else None
@@ -248,16 +253,15 @@ class Supervisor:
         self.say(f"Slurm does not answer, asking again in {pause_s:.0f} s: {error}")
         self.clock.sleep(pause_s)
 
-    def _retry_while_disk_full(self, work: Callable[[], None]) -> str:
-        """Do work in the run's folder, with retries while the disk is full; return the error, empty when it is done."""
-        for tries in range(DISK_TRIES + 1):
+    def _prepare_with_retries(self) -> str:
+        """Prepare the attempt, with retries while the disk is full; return the error, empty when it is done."""
+        for left in reversed(range(DISK_TRIES + 1)):
             try:
-                work()
+                self._prepare()
             except OSError as error:
                 failure = f"{self.job.run.path} cannot be written to: {error.strerror}"
-                if tries < DISK_TRIES:
-                    left = count(DISK_TRIES - tries, "time")
-                    self.say(f"{failure}; trying again in {DISK_S:.0f} s, {left} at most")
+                if left:
+                    self.say(f"{failure}; trying again in {DISK_S:.0f} s, {count(left, 'time')} at most")
                     self.clock.sleep(DISK_S)
             else:
                 return ""
@@ -269,7 +273,7 @@ class Supervisor:
         try:
             take_file(self.owner.path, self.owner.line, self._describe_holder)
         except HeldError as error:
-            raise _FencedError(str(error)) from error
+            raise FencedError(str(error)) from error
         if not (ignored := self.job.run.path / ".gitignore").exists():
             write_whole(ignored, b"*\n")
         if self.options.reset is not None and (aside := attempts.reset_run(self.job.run, self.options.reset)):
@@ -394,7 +398,7 @@ class Supervisor:
                 self.clock.sleep(KILL_COMES_S)
             try:
                 self._query_job()
-            except _FencedError as error:  # it was requeued although the answer to the order was lost
+            except FencedError as error:  # it was requeued although the answer to the order was lost
                 self._exclude(nodes, job)
                 raise SystemExit(STOPPED) from error
         return said
@@ -456,17 +460,3 @@ class Supervisor:
         author = Author(job=self.job.job_id, attempt=self.attempt, host=self.job.host)
         events.append(self.job.run, author, event)
         self.tell(self.attempt, event)
-
-
-def write_line(text: str) -> None:
-    """Write a line to the batch log, with time and program name."""
-    with suppress(OSError):  # a full disk must not end the job
-        sys.stdout.write(f"{time.strftime('%FT%T%z')} slurmddp: {text}\n")
-        sys.stdout.flush()
-
-
-def output_size() -> int:
-    """Return the size of the file of standard output; 0 when it is not a file."""
-    with suppress(OSError):
-        return os.fstat(1).st_size
-    return 0
