@@ -70,7 +70,6 @@ class _SaveAtStop:
         self._stop = LoopStop(stopping)
         self._file = file
         self._offered = offered
-        self._has_signals = False
 
     @property
     def ckpt_path(self) -> str | None:

@@ -49,7 +49,8 @@ def main(words: list[str], process: RankProcess) -> None:
             _show(error)
             return
     stopping = process.begin(rank)
-    _register(rank)
+    numbers = {name: getattr(rank, name) for name in ("rank", "local_rank", "world_size", "local_world_size")}
+    look.register(job=rank.job, attempt=rank.attempt, host=rank.host, **numbers)  # for `slurmddp stacks`
     try:
         if rank.attached:
             export_ids(rank, os.environ)
@@ -68,12 +69,6 @@ def main(words: list[str], process: RankProcess) -> None:
         if not process.exit.is_armed_here():
             raise
         _fail(process, error)
-
-
-def _register(rank: Rank) -> None:
-    """Let `slurmddp stacks` find this rank, and see where it stands."""
-    numbers = {name: getattr(rank, name) for name in ("rank", "local_rank", "world_size", "local_world_size")}
-    look.register(job=rank.job, attempt=rank.attempt, host=rank.host, **numbers)
 
 
 def _run_attached(process: RankProcess, words: list[str]) -> None:

@@ -61,7 +61,7 @@ class Mnist(Classification):
     The small convolutional net has no buffers, so that any number of ranks gives the same result.
     """
 
-    SYNTHETIC_SIZE, SYNTHETIC_TRAIN, SYNTHETIC_TEST = 28, 4096, 512
+    SYNTHETIC_SIZE, SYNTHETIC_SAMPLES = 28, (4096, 512)
 
     train: InMemory
     test: InMemory
@@ -69,9 +69,8 @@ class Mnist(Classification):
     def __init__(self, options: WorkerOptions) -> None:
         super().__init__(options)
         files, shape = find_data(options), (self.SYNTHETIC_SIZE, self.SYNTHETIC_SIZE)
-        sizes = (self.SYNTHETIC_TRAIN, self.SYNTHETIC_TEST)
         if files is None:
-            train, test = synthesize(*sizes, shape=shape, seed=options.seed)
+            train, test = synthesize(*self.SYNTHETIC_SAMPLES, shape=shape, seed=options.seed)
         else:
             train, test = read_pair(*files[:2]), read_pair(*files[2:])
             pixels, of_test = (tuple(images.shape[1:]) for images, _ in (train, test))
@@ -152,7 +151,7 @@ class CifarImages(ColourImages):
 class Cifar10(Classification):
     """Classify small colour images; training images are shifted and mirrored at random."""
 
-    SYNTHETIC_TRAIN, SYNTHETIC_TEST = 512, 128
+    SYNTHETIC_SAMPLES = 512, 128
 
     def __init__(self, options: WorkerOptions) -> None:
         super().__init__(options)
@@ -160,8 +159,8 @@ class Cifar10(Classification):
         if files:
             train, test = read_cifar(files[:-1]), read_cifar(files[-1:])
         else:
-            sizes, shape = (self.SYNTHETIC_TRAIN, self.SYNTHETIC_TEST), (3, CIFAR_SIZE, CIFAR_SIZE)
-            train, test = synthesize(*sizes, shape=shape, classes=CIFAR_CLASSES, seed=options.seed)
+            shape = (3, CIFAR_SIZE, CIFAR_SIZE)
+            train, test = synthesize(*self.SYNTHETIC_SAMPLES, shape=shape, classes=CIFAR_CLASSES, seed=options.seed)
         self.train, self.test = CifarImages(*train), CifarImages(*test)
 
     def model(self) -> nn.Module:

@@ -27,7 +27,7 @@ ONE_OUTPUT: Final[dict[str, dict[str, Any]]] = {
 class TorchvisionModel(Classification):
     """Classify images with a model of torchvision; it trains on a random part of each image, half of them mirrored."""
 
-    SYNTHETIC_TRAIN, SYNTHETIC_TEST, SYNTHETIC_CLASSES = 128, 32, 10
+    SYNTHETIC_SAMPLES, SYNTHETIC_CLASSES = (128, 32), 10
 
     def __init__(self, options: WorkerOptions) -> None:
         super().__init__(options)
@@ -38,9 +38,9 @@ class TorchvisionModel(Classification):
             return
         from torchvision.transforms.functional import center_crop  # noqa: PLC0415 - an extra
 
-        sizes, self._classes = (self.SYNTHETIC_TRAIN, self.SYNTHETIC_TEST), self.SYNTHETIC_CLASSES
+        self._classes, shape = self.SYNTHETIC_CLASSES, (3, LARGER, LARGER)
         train, (images, classes) = synthesize(
-            *sizes, shape=(3, LARGER, LARGER), classes=self._classes, seed=options.seed
+            *self.SYNTHETIC_SAMPLES, shape=shape, classes=self._classes, seed=options.seed
         )
         self.train, self.test = ColourImages(*train), ColourImages(center_crop(images, [SIZE, SIZE]), classes)
 
