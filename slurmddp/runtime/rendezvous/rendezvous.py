@@ -23,13 +23,6 @@ from slurmddp.runtime.health.preflight import Preflight
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rendezvous import head_store
 from slurmddp.runtime.rendezvous.claims import Claims, ranks_by_host, refusal_of
-from slurmddp.runtime.rendezvous.head_store import (
-    Rendezvous,
-    announce_program_stores,
-    lost_connection_as,
-    open_store,
-    wait_for_keys,
-)
 from slurmddp.runtime.rendezvous.sealed_store import SealedStore
 
 ARRIVAL_LIMIT_S = 60.0
@@ -48,7 +41,7 @@ def arrival_limit(began_at: float) -> float:
     return max(ARRIVAL_LIMIT_S, float(round(SLOWEST_START * (time.monotonic() - began_at))))
 
 
-def meet(rank: Rank, limit_s: float = ARRIVAL_LIMIT_S, preflight: Preflight | None = None) -> Rendezvous:
+def meet(rank: Rank, limit_s: float = ARRIVAL_LIMIT_S, preflight: Preflight | None = None) -> head_store.Rendezvous:
     """Return when all ranks, two or more, have met and their claims fit together.
 
     The facts of `preflight` travel with the claims. Raises RankError when the claims contradict each other, or the
@@ -56,7 +49,7 @@ def meet(rank: Rank, limit_s: float = ARRIVAL_LIMIT_S, preflight: Preflight | No
     the head cannot be reached.
     """
     claim = preflight.facts if preflight else identify(rank)
-    store, judges = open_store(rank, limit_s)
+    store, judges = head_store.open_store(rank, limit_s)
     sequence = store.add("arrivals", 1)
     store.set(f"arrival/{sequence}", json.dumps(asdict(claim)))
     arrived = []
@@ -64,8 +57,8 @@ def meet(rank: Rank, limit_s: float = ARRIVAL_LIMIT_S, preflight: Preflight | No
         arrived = _judge(rank, store, sequence, limit_s, preflight)
     else:
         _await_verdict(rank, claim, store, sequence, limit_s)
-    announce_program_stores(rank, store)
-    return Rendezvous(rank, store, ranks_by_host(arrived))
+    head_store.announce_program_stores(rank, store)
+    return head_store.Rendezvous(rank, store, ranks_by_host(arrived))
 
 
 def _judge(rank: Rank, store: SealedStore, sequence: int, limit_s: float, preflight: Preflight | None) -> list[Facts]:
@@ -83,7 +76,7 @@ def _judge(rank: Rank, store: SealedStore, sequence: int, limit_s: float, prefli
     store.set("verdict", json.dumps(verdict))
     count = store.add("arrivals", 0) if error else rank.world_size
     heard_keys = {number: f"heard/{number}" for number in range(1, count + 1) if number != sequence}
-    all_heard = wait_for_keys(store, [*heard_keys.values()], head_store.ANSWER_LIMIT_S)
+    all_heard = head_store.wait_for_keys(store, [*heard_keys.values()], head_store.ANSWER_LIMIT_S)
     if error:
         raise error
     if preflight and all_heard:
@@ -126,9 +119,9 @@ def _collect(rank: Rank, store: SealedStore, claims: Claims, limit_s: float) -> 
 def _await_verdict(rank: Rank, claim: Facts, store: SealedStore, sequence: int, limit_s: float) -> None:
     """As another rank than 0: wait for the verdict, and check that it accepts this claim."""
     limit_s += head_store.ANSWER_LIMIT_S
-    with lost_connection_as(f"rank 0 on {rank.master_addr} left before all ranks had met"):
+    with head_store.lost_connection_as(f"rank 0 on {rank.master_addr} left before all ranks had met"):
         arrived = store.add("arrivals", 0)
-        while not wait_for_keys(store, ["verdict"], limit_s):
+        while not head_store.wait_for_keys(store, ["verdict"], limit_s):
             if arrived == (arrived := store.add("arrivals", 0)):
                 raise PeerError(f"rank 0 on {rank.master_addr} gave no verdict within {limit_s:g} s")
         verdict = json.loads(store.get("verdict"))

@@ -18,15 +18,8 @@ from slurmddp.runtime.checkpoint.sampler import Sampler
 from slurmddp.runtime.checkpoint.training_state import full_state_dict, unwrap
 from slurmddp.runtime.launch.process import print_line
 from slurmddp.runtime.session import Session, init
+from slurmddp.worker.bundled import model_setup
 from slurmddp.worker.bundled.metrics import Board, StepMetrics
-from slurmddp.worker.bundled.model_setup import (
-    Precision,
-    make_optimizer,
-    scaled_rate,
-    scheduled_rate,
-    sync_gradients,
-    wrap,
-)
 from slurmddp.worker.bundled.tasks import make_task
 from slurmddp.worker.task import Batched, Examples, Task
 
@@ -46,10 +39,10 @@ class Training:
         self.test = task.test.to(ddp.device) if isinstance(task.test, Batched) else task.test
         self.sampler = Sampler(len(task.train), options.batch_size * options.accumulate, seed=options.seed)
         self.samples = options.epochs * self.sampler.samples
-        self.precision = Precision(options, ddp.device)
+        self.precision = model_setup.Precision(options, ddp.device)
         total = self.sampler.steps_until(options.epochs)
-        self.model = wrap(task.model(), options, ddp.device, dtype=self.precision.dtype, total=total)
-        self.optimizer = make_optimizer(self.model.parameters(), options)
+        self.model = model_setup.wrap(task.model(), options, ddp.device, dtype=self.precision.dtype, total=total)
+        self.optimizer = model_setup.make_optimizer(self.model.parameters(), options)
         torch.manual_seed(options.seed * ddp.world_size + ddp.rank + 1)  # augmentation and dropout differ between ranks
         self.metrics = StepMetrics(ddp.device)
         self.run = Checkpointer(
@@ -80,7 +73,7 @@ class Training:
         for step in self.run.steps(epochs=options.epochs):
             first = self.sampler.consumed
             after = min(first + self.sampler.global_batch, self.samples)
-            rate = scheduled_rate(options, self.ddp.world_size, step=step, progress=first / self.samples)
+            rate = model_setup.scheduled_rate(options, self.ddp.world_size, step=step, progress=first / self.samples)
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
             loss = self._step([next(batches) for _ in range(options.accumulate)], first, after)
@@ -106,7 +99,7 @@ class Training:
             counts = (self.sampler.positions(first) < after).to(self.ddp.device)
             all_weights = torch.split(counts, self.options.batch_size)
         for number, ((inputs, targets), weights) in enumerate(zip(batches, all_weights)):
-            with sync_gradients(self.model, last=number == len(batches) - 1):
+            with model_setup.sync_gradients(self.model, last=number == len(batches) - 1):
                 with self.precision.forward():
                     outputs = self.model(self._prepare_inputs(self.task.transform(inputs)))
                     losses = self.task.losses(outputs, self.precision.cast(targets))
@@ -202,7 +195,7 @@ def _print_header(ddp: Session, options: WorkerOptions, task: Task) -> None:
         f"task {options.task}, data {options.source or 'its own'}: {len(task.train)} training samples, "
         f"{tests} test samples, {options.epochs} epochs\n"
         f"global batch {batch} ({options.batch_size}{times} a rank), "
-        f"{options.optimizer}, lr {scaled_rate(options, ddp.world_size):g}, seed {options.seed}"
+        f"{options.optimizer}, lr {model_setup.scaled_rate(options, ddp.world_size):g}, seed {options.seed}"
     )
 
 
