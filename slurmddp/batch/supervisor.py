@@ -346,11 +346,9 @@ class Supervisor:
             values[variables.STOP_AT] = str(int(self.ends_at) - self.options.signal_lead)
         if self.options.own_launch:  # the script chooses these by itself
             return {**self.environ, **values}
-        own = {"MASTER_ADDR": self.options.head_address.replace("{host}", self.job.head), "MASTER_PORT": str(port)}
-        own["OMP_NUM_THREADS"] = self.environ.get("OMP_NUM_THREADS") or str(
-            attempts.count_threads(self.job, self.environ)
-        )
-        return {**self.environ, **values, **own}
+        head = self.options.head_address.replace("{host}", self.job.head)
+        threads = self.environ.get("OMP_NUM_THREADS") or str(attempts.count_threads(self.job, self.environ))
+        return {**self.environ, **values, "MASTER_ADDR": head, "MASTER_PORT": str(port), "OMP_NUM_THREADS": threads}
 
     def _requeue(self, wanted: Requeue) -> Action:
         """Requeue the job, which ends this process; return the end of the job when it cannot be requeued."""
