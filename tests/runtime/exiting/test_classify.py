@@ -67,6 +67,7 @@ def test_the_reason_is_one_line():
 @pytest.mark.parametrize(("code", "status"), [(None, 0), (0, 0), (3, 3), (256, 0), (-1, 255), ("text", 1), (True, 1)])
 def test_exit_status_is_pythons(code, status):
     assert exit_status(SystemExit(code)) == status
+    assert exit_status(ValueError(code)) == 1
 
 
 def test_lightnings_exception_at_a_notice_is_no_good_end():
