@@ -15,7 +15,7 @@ from slurmddp.runs import lookup
 from slurmddp.runs.layout import RunDir
 from slurmddp.text import escape_text, format_table, quote_value
 
-_HEAD: Final = ("FILE", "KIND", "NAME", "WHAT", "LARGEST", "RELATIVE", "ELEMENTS", "NAN")
+_HEAD: Final = ("FILE", "KIND", "NAME", "WHAT", "LARGEST", "ELEMENTS")
 
 
 @click.command()
@@ -102,12 +102,10 @@ def _format_result(result: dict[str, Any]) -> list[str]:
 
 
 def _format_difference(item: dict[str, Any]) -> tuple[str, ...]:
-    what, nans = item["what"], (item["nan_first"], item["nan_second"])
-    if what in ("missing", "extra", "shape", "kind") or item["kind"] == "value":
-        what = " ".join(filter(None, (what, " against ".join(filter(None, (item["first"], item["second"]))))))
-        return (item["file"], item["kind"], escape_text(item["name"]), what, "", "", "", "")
-    what += f" {item['first']} against {item['second']}" if what == "dtype" else ""
-    sizes = (f"{float(item[name]):.3g}" for name in ("largest", "relative"))
-    counts = f"{item['differing']} of {item['elements']}"
-    seen = f"{nans[0]} against {nans[1]}" if any(nans) else ""
-    return (item["file"], item["kind"], escape_text(item["name"]), what, *sizes, counts, seen)
+    what, numbers = item["what"], ("", "")
+    is_measured = what in ("value", "dtype") and item["kind"] != "value"
+    if is_measured:
+        numbers = f"{float(item['largest']):.3g}", f"{item['differing']} of {item['elements']}"
+    if what != "value" or not is_measured:
+        what += " " + " against ".join(filter(None, (item["first"], item["second"])))
+    return (item["file"], item["kind"], escape_text(item["name"]), what, *numbers)

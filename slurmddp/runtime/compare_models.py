@@ -24,14 +24,7 @@ MAX_ENTRIES: Final = 2**20
 """Of a file."""
 CHUNK: Final = 2**22
 """Elements that are compared at once, in 64 bits."""
-_NO_NUMBERS: Final[Mapping[str, float]] = {
-    "elements": 0,
-    "differing": 0,
-    "largest": 0.0,
-    "relative": 0.0,
-    "nan_first": 0,
-    "nan_second": 0,
-}
+_NO_NUMBERS: Final[Mapping[str, float]] = {"elements": 0, "differing": 0, "largest": 0.0}
 
 
 def compare(files: Sequence[Path], atol: float = 0.0) -> dict[str, Any]:
@@ -151,19 +144,14 @@ def _measure(first: Tensor, second: Tensor, atol: float) -> dict[str, float]:
     """Return how two tensors of the same shape differ.
 
     `differing` counts the elements that differ by more than `atol`, or are NaN in one tensor only. `largest` is the
-    largest difference, infinite if one of two elements is NaN; `relative` is relative to the larger of two elements.
+    largest difference, infinite if one of two elements is NaN.
     """
     found = {**_NO_NUMBERS, "elements": first.numel()}
     for some, other in zip(_chunks(first), _chunks(second)):
         same = (some == other) | (some.isnan() & other.isnan())
         apart = torch.where(same, 0.0, (some - other).abs().double().nan_to_num(nan=math.inf))
-        size = torch.maximum(some.abs().double(), other.abs().double()).nan_to_num(nan=math.inf)
-        ratio = torch.where(apart.isinf(), apart, apart / size.clamp(min=torch.finfo(torch.float64).tiny))
         found["differing"] += int((~same & (apart > atol)).sum() if atol else (~same).sum())
         found["largest"] = max(found["largest"], float(apart.max()))
-        found["relative"] = max(found["relative"], float(ratio.max()))
-        found["nan_first"] += int(some.isnan().sum())
-        found["nan_second"] += int(other.isnan().sum())
     return found
 
 
