@@ -2,9 +2,10 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeGuard
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -14,7 +15,7 @@ from slurmddp.config.job_spec import ALIASES, JOB_FIELDS, JOB_WORD, VENV_VARIABL
 from slurmddp.config.option_types import Field, Given, unknown
 from slurmddp.config.worker_options import DATA_NAMES, WORKER_FIELDS
 from slurmddp.errors import UsageError
-from slurmddp.text import mask_secrets, quote_value
+from slurmddp.text import escape_text, mask_secrets, quote_value
 
 _PATHS: Final = ("template", "setup-file", "venv", "runs-dir")
 _MAYBE_PATHS: Final = ("python", "conda")
@@ -65,7 +66,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     def profiles(self) -> Mapping[str, Mapping[str, Any]]:
         """The tables `[profile.NAME]`, by name."""
         found = self.table.get("profile")
-        return found if _is_table(found) else {}
+        return found if isinstance(found, dict) else {}
 
     @property
     def is_recorded(self) -> bool:
@@ -86,7 +87,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
     def _layer(self, table: Mapping[str, Any], *tables: str) -> Layer:
         place = self.place(*tables)
-        own = {key: raw for key, raw in table.items() if not (key == "profile" and _is_table(raw))}
+        own = {key: raw for key, raw in table.items() if not (key == "profile" and isinstance(raw, dict))}
         return Layer(
             place=place,
             options=_given(own, JOB_FIELDS, place),
@@ -163,73 +164,64 @@ def build_source(
     kind: str, path: Path, table: Any, *, root: str = "", keys: Sequence[str] = CONFIGURATION_KEYS
 ) -> Source:
     """Return a file with its tables checked and in one form. Raises UsageError for a key that is not allowed."""
-    place = describe_place(kind, path, root)
+    place = partial(describe_place, kind, path, root)
     table = _normalise(table, keys, place)
-    if _is_table(table.get("profile")):
+    if isinstance(table.get("profile"), dict):
         table["profile"] = {
-            name: _normalise(raw, _PROFILE_KEYS, describe_place(kind, path, root, "profile", name))
+            name: _normalise(raw, _PROFILE_KEYS, partial(place, "profile", name))
             for name, raw in table["profile"].items()
         }
     record = table.get("recorded", {})
     directory = record.get("directory", "") if isinstance(record, dict) else None
     if not isinstance(directory, str):
-        raise UsageError(f"{place}: table recorded is not as slurmddp writes it; leave it out")
+        raise UsageError(f"{place()}: table recorded is not as slurmddp writes it; leave it out")
     base = Path(directory or path.parent).absolute()
     return Source(kind=kind, path=path, root=root, table=_relocate(table, base))
-
-
-def _is_table(value: Any) -> TypeGuard[dict[str, Any]]:
-    return isinstance(value, dict)
-
-
-def _check_keys(table: Any, keys: Sequence[str], place: str) -> None:
-    """Raise UsageError for other keys than these, and for unknown ones in the table `worker`."""
-    if not _is_table(table):
-        raise UsageError(f"{place}: {quote_value(table)} is not a table of job options")
-    for key in table:
-        if key not in keys and key in JOB_FILE_KEYS:
-            raise UsageError(f"{place}: {key} is not allowed here; write it at the top of a job file")
-        if key not in keys and _is_table(table[key]):
-            tables = "the tables are worker, env and profile.NAME"
-            raise UsageError(f"{place}: there is no table [{_one_line(key)}]; write its keys without it; {tables}")
-        if key not in keys:
-            raise unknown(key, keys, place)
-    worker = table.get("worker", {})
-    if not _is_table(worker):
-        raise UsageError(f"{place}, key worker: {quote_value(worker)} is not a table of the worker's options")
-    for key in worker:
-        if key not in WORKER_FIELDS:
-            raise unknown(key, WORKER_FIELDS, _subtable(place, "worker"))
 
 
 def describe_place(kind: str, path: Path, *tables: str) -> str:
     """Return a file and a table in it, in one line, for messages."""
     name = ".".join(filter(None, tables))
-    return f"{kind} {_one_line(str(path))}, table {_one_line(name)}" if name else f"{kind} {_one_line(str(path))}"
+    return escape_text(f"{kind} {path}, table {name}" if name else f"{kind} {path}")
 
 
-def _one_line(text: str) -> str:
-    return text if text.isprintable() else ascii(text)
+def _check_keys(table: Any, keys: Sequence[str], place: Callable[..., str]) -> None:
+    """Raise UsageError for other keys than these, and for unknown ones in the table `worker`."""
+    if not isinstance(table, dict):
+        raise UsageError(f"{place()}: {quote_value(table)} is not a table of job options")
+    for key in table:
+        if key not in keys and key in JOB_FILE_KEYS:
+            raise UsageError(f"{place()}: {key} is not allowed here; write it at the top of a job file")
+        if key not in keys and isinstance(table[key], dict):
+            tables = "the tables are worker, env and profile.NAME"
+            raise UsageError(f"{place()}: there is no table [{escape_text(key)}]; write its keys without it; {tables}")
+        if key not in keys:
+            raise unknown(key, keys, place())
+    worker = table.get("worker", {})
+    if not isinstance(worker, dict):
+        raise UsageError(f"{place()}, key worker: {quote_value(worker)} is not a table of the worker's options")
+    for key in worker:
+        if key not in WORKER_FIELDS:
+            raise unknown(key, WORKER_FIELDS, place("worker"))
 
 
-def _subtable(place: str, table: str) -> str:
-    return f"{place}.{table}" if ", table " in place else f"{place}, table {table}"
+def _normalise(table: dict[str, Any], keys: Sequence[str], place: Callable[..., str]) -> dict[str, Any]:
+    """Check the keys, replace second names of options, as `name` by `job-name`, and make a list of a table `env`.
 
-
-def _normalise(table: dict[str, Any], keys: Sequence[str], place: str) -> dict[str, Any]:
-    """Check the keys, replace second names of options, as `name` by `job-name`, and make a list of a table `env`."""
+    `place` describes the table, or one in it, for messages.
+    """
     _check_keys(table, keys, place)
     for alias, key in ALIASES.items():
         if alias in table:
             if key in table:
-                raise UsageError(f"{place}: {alias} and {key} are the same option; keep one")
+                raise UsageError(f"{place()}: {alias} and {key} are the same option; keep one")
             table[key] = table.pop(alias)
     if isinstance(variables := table.get("env"), dict):
         for key, value in variables.items():
             if not isinstance(value, str) and type(value) not in (int, float):
                 raise UsageError(
-                    f"{_subtable(place, 'env')}, key {key}: {quote_value(mask_secrets({key: value})[key])} is not a "
-                    "string or a number; write it with quotes"
+                    f"{place('env')}, key {key}: {quote_value(mask_secrets({key: value})[key])} is not a string or a "
+                    "number; write it with quotes"
                 )
         table["env"] = [f"{key}={value}" for key, value in variables.items()]
     return table
@@ -244,7 +236,7 @@ def _relocate(table: dict[str, Any], base: Path) -> dict[str, Any]:
     data = table.get("worker", {}).get("data")
     if isinstance(data, str) and data not in DATA_NAMES and "://" not in data:
         table["worker"] = _relocate_path(table["worker"], "data", base)
-    if _is_table(table.get("profile")):
+    if isinstance(table.get("profile"), dict):
         table["profile"] = {name: _relocate(profile, base) for name, profile in table["profile"].items()}
     if "command" in table:
         table = table | {"command": _relocate_command(table["command"], base, executable=bool(table.get("no-python")))}
