@@ -444,11 +444,6 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         return (NO_PYTHON, *command) if self.no_python else command
 
     @property
-    def program_of_torchrun(self) -> tuple[str, ...]:
-        """The same words for torchrun."""
-        return for_torchrun(self.program)
-
-    @property
     def srun_words(self) -> tuple[str, ...]:
         """The further options of srun, as its command line has them."""
         return tuple(f"--{item.lstrip('-')}" for item in self.srun)
@@ -558,15 +553,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def header(self) -> tuple[tuple[str, str | None], ...]:
         """The options of sbatch in the order of the script, each with its value, None for a switch."""
-        asked = [
-            ("job-name", self.job_name),
-            ("nodes", self.nodes),
-            ("ntasks-per-node", self.tasks_per_node),
-            ("gpus-per-node", self.gpus_per_node),
-            ("cpus-per-task", self.cpus_per_task),
-            *((key, getattr(self, key)) for key in _PLAIN_HEADER),
-        ]
-        options: list[tuple[str, str | None]] = [(key, str(value)) for key, value in asked if value is not None]
+        asked = {key: getattr(self, JOB_FIELDS[key].name) for key in _HEADER} | {"ntasks-per-node": self.tasks_per_node}
+        options: list[tuple[str, str | None]] = [(key, str(value)) for key, value in asked.items() if value is not None]
         options += [("hold", None)] if self.hold else []
         options += [("open-mode", "append"), ("requeue" if self.requeue else "no-requeue", None)]
         options += [("signal", f"USR2@{self.lead_s}")]
@@ -576,10 +564,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(options)
 
 
-_PLAIN_HEADER = (
-    *("mem", "time", "partition", "account", "qos", "constraint", "reservation", "nodelist", "exclude"),
-    "dependency",
+_HEADER = (
+    *("job-name", "nodes", "ntasks-per-node", "gpus-per-node", "cpus-per-task", "mem", "time", "partition", "account"),
+    *("qos", "constraint", "reservation", "nodelist", "exclude", "dependency"),
 )
+"""The options with a value that the script's header has, in its order."""
 
 JOB_FIELDS: Final = fields_of(JobSpec)
 """The job options, by key."""
@@ -598,7 +587,7 @@ def _check_text(field: Field, value: Any) -> None:
             continue
         if not text:
             raise UsageError(f"--{field.key}: an empty text is not allowed; leave the option out")
-        allowed = "" if field.key in (*_PLAIN_HEADER, "sbatch", "srun") else "\t"
+        allowed = "" if field.key in (*_HEADER, "sbatch", "srun") else "\t"
         if field.key != "env" and not all(char.isprintable() or char in allowed for char in text):
             given = f"--{field.key}: {quote_value(text)}"
             raise UsageError(f"{given} has an unprintable character; leave that character out")

@@ -39,14 +39,10 @@ if TYPE_CHECKING:
     from slurmddp.script.snapshot import Code
 
 BASE: Final = "base.sbatch.j2"
-MANUAL: Final = "manual.j2"
-OWN_SCRIPT: Final = "own_script.sh.j2"
-CALLABLES: Final = "submitit.sbatch.j2"
 _PACKAGE: Final = Path(__file__).parents[1]
 _PACKAGED = _PACKAGE / "templates"
 TEMPLATES: Final = _PACKAGED if _PACKAGED.is_dir() else _PACKAGE.parent / "templates"
 """In the package when it is installed; next to the package in a checkout."""
-_TASK_PROGRAM: Final = '"${slurmddp_program[@]}"'
 
 
 def render(
@@ -60,15 +56,14 @@ def render(
     """Return the script of a job, or the commands to type with `--launcher manual`. The same job gives the same text.
 
     `reset_number` is the number of this `--reset` in the run, `code` the code of a job with a snapshot, `array` the
-    programs of an array's tasks, `environment` that of a job which stages it. With `single_attempt` the script is for
-    an existing allocation: it starts the ranks once. Raises UsageError for a template or a set-up file that cannot be
-    used.
+    programs of an array's tasks. With `single_attempt` the script is for an existing allocation: it starts the ranks
+    once. Raises UsageError for a template or a set-up file that cannot be used.
     """
     options = _supervisor_options(spec, reset_number, single_attempt=single_attempt)
     context = _context(spec, options, code, array)
     templates = _templates()
     if spec.launcher == "manual":
-        return templates.get_template(MANUAL).render(context | _manual_context(spec))
+        return templates.get_template("manual.j2").render(context | _manual_context(spec))
     if spec.template:
         return _render_own(templates, spec.template, context)
     return templates.get_template(BASE).render(context)
@@ -86,7 +81,7 @@ def render_preamble(spec: JobSpec, *, reset_number: int = 1, repeated_launch: bo
         "supervisor_start": run_words(spec.supervisor_python or sys.executable, has_slurmddp=True),
         "supervisor_words": tuple(words),
     }
-    return _templates().get_template(OWN_SCRIPT).render(context)
+    return _templates().get_template("own_script.sh.j2").render(context)
 
 
 class Callables(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,7 +116,7 @@ def render_callables(spec: JobSpec, callables: Callables) -> str:
         "is_bootstrapped": False,
         "teardown_lines": [quoting.lines(line) for line in callables.teardown],
     }
-    return _templates().get_template(CALLABLES).render(context)
+    return _templates().get_template("submitit.sbatch.j2").render(context)
 
 
 class _CompiledTemplates(jinja2.FileSystemBytecodeCache):
@@ -237,6 +232,7 @@ def _context(
 ) -> dict[str, Any]:
     python = python_of(spec)
     is_bootstrapped = not spec.container and python != sys.executable
+    program = quoting.job_words(_words(spec, spec.program))
     context = {
         "job": spec,
         "version": __version__,
@@ -250,15 +246,15 @@ def _context(
         "is_bootstrapped": is_bootstrapped,
         "run_words": quoting.lines(f'-u "${variables.BOOTSTRAP}"') if is_bootstrapped else _run_words(spec),
         "virtual_environment": None if spec.container or spec.venv else environment_of(python),
-        "program": quoting.Quoted(_TASK_PROGRAM) if array or spec.resume_args else quoting.job_words(_words(spec)),
-        "wrap_words": quoting.shell(_wrap_words(spec)),
-        "first_program": None if array else quoting.job_words(_words(spec)),
+        "program": quoting.Quoted('"${slurmddp_program[@]}"') if array or spec.resume_args else program,
+        "wrap_words": quoting.shell(_words(spec, spec.wrap_words)),
+        "first_program": program,
         "resumed_program": _resumed_words(spec),
         "indices": array.indices if array else "",
         "tasks": [
             {
                 "folder": task.folder,
-                "program": quoting.job_words(_words(task.job)),
+                "program": quoting.job_words(_words(spec, task.job.program)),
                 "resumed_program": _resumed_words(task.job),
             }
             for task in (array.tasks if array else ())
@@ -301,19 +297,15 @@ def _path_word(path: str, here: str = "$PWD") -> quoting.Quoted:
     return word if path.startswith("/") else quoting.lines(f"{here}/{word}")
 
 
-def _wrap_words(spec: JobSpec) -> tuple[str, ...]:
-    return for_torchrun(spec.wrap_words) if spec.launcher in ("torchrun", "manual") else spec.wrap_words
-
-
-def _words(spec: JobSpec) -> tuple[str, ...]:
-    return spec.program_of_torchrun if spec.launcher == "torchrun" else spec.program
+def _words(spec: JobSpec, words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return words of COMMAND, or before it, as the job's launcher takes them: torchrun expands `$`."""
+    return for_torchrun(words) if spec.launcher in ("torchrun", "manual") else words
 
 
 def _resumed_words(spec: JobSpec) -> quoting.Quoted | None:
-    """Return COMMAND from the second start on; None where it does not change. torchrun expands `$`."""
-    is_torchrun = spec.launcher == "torchrun"
-    words = for_torchrun(spec.resumed_program) if is_torchrun else spec.resumed_program
-    escape = r"//\$/\$\$" if is_torchrun else ""
+    """Return COMMAND from the second start on; None where it does not change."""
+    words = _words(spec, spec.resumed_program)
+    escape = r"//\$/\$\$" if spec.launcher == "torchrun" else ""
     checkpoint = f'"${{{variables.CHECKPOINT}{escape}}}"'
     return quoting.job_words(words, {CHECKPOINT_WORD: quoting.Quoted(checkpoint)}) if words else None
 
@@ -349,6 +341,7 @@ def _manual_context(spec: JobSpec) -> dict[str, Any]:
         raise UsageError(f"--nodelist names {len(hosts)} nodes, but --nodes is {spec.nodes}; give the same number")
     return {
         "run_words": _run_words(spec),
+        "program": _words(spec, spec.program),
         "hosts": hosts,
         "hosts_text": " ".join(hosts),
         "head": spec.head_address.replace("{host}", hosts[0]),

@@ -15,7 +15,7 @@ from typing import Final
 
 from slurmddp import variables
 from slurmddp.attach import run_words
-from slurmddp.config.job_spec import JOB_WORD, JobSpec
+from slurmddp.config.job_spec import JOB_WORD, JobSpec, for_torchrun
 from slurmddp.config.python_env import environment_of
 from slurmddp.errors import UsageError
 from slurmddp.exit_codes import DONE
@@ -68,7 +68,7 @@ def plan(spec: JobSpec, *, devices: str | None, environ: Mapping[str, str]) -> L
     torchrun = [python, *run_words(python), "slurmddp.runtime.launch.torchrun", "--standalone"]
     torchrun += ["--local-addr=localhost", f"--nproc-per-node={ranks}"]
     torchrun += ["--log-dir", str(run.attempt(job_id, ATTEMPT) / "torchrun")]
-    command = [*torchrun, "--no-python", python, *run_words(python), "slurmddp.worker", *spec.program_of_torchrun]
+    command = [*torchrun, "--no-python", python, *run_words(python), "slurmddp.worker", *for_torchrun(spec.program)]
     return LocalRun(run, job_id, command, _environment(spec, run, job_id, chosen, environ))
 
 
