@@ -30,14 +30,16 @@ def find_work_tree(folder: Path) -> Path | None:
     return Path(said) if said else None
 
 
-def list_files(folder: Path) -> list[str] | None:
+def list_files(folder: Path) -> list[str]:
     """Return the paths of all files in a folder that git does not ignore; a repository inside ends in `/`.
 
-    Deleted files that are still tracked are included. None when git fails.
+    Deleted files that are still tracked are included. Raises UsageError when git fails.
     """
     words = ("ls-files", "-z", "--cached", "--others", "--exclude-standard")
     listed = _run_git(folder, *words, timeout_s=_LIST_TIMEOUT_S)[0]
-    return None if listed is None else [path for path in listed.split("\0") if path]
+    if listed is None:
+        raise UsageError(f"--snapshot: git cannot list the files of {folder}; run `git status` there")
+    return [path for path in listed.split("\0") if path]
 
 
 def _run_git(folder: Path, *words: str, timeout_s: float = _TIMEOUT_S) -> tuple[str | None, str]:

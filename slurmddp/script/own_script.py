@@ -19,9 +19,8 @@ def add_to_script(script: BatchScript, launch: "Launch", header: str, preamble: 
     """Return the script with these options of sbatch, the preamble, and the launch wrapped."""
     text, end = script.text, script.header_end
     added = (f"#SBATCH{header}\n" * bool(header)).encode("utf-8", "surrogateescape") + preamble.encode()
-    word = (
-        b"slurmddp_supervise" if launch.is_background else b"slurmddp_run"
-    )  # in the background, `$!` is a shell's already
+    # in the background, `$!` is a shell's already
+    word = b"slurmddp_supervise" if launch.is_background else b"slurmddp_run"
     word += b' "$@"' if launch.is_positional else b""
     return b"".join(
         (

@@ -118,8 +118,6 @@ def _script(spec: JobSpec) -> Path | None:
 
 def _in_work_tree(top: Path, prefix: str) -> Iterator[str]:
     listed = git.list_files(top / prefix)
-    if listed is None:
-        raise UsageError(f"--snapshot: git cannot list the files of {top / prefix}; run `git status` there")
     parents = {path: PurePosixPath(path).parents[:-1] for path in listed}
     links = {parent for parent in set(chain(*parents.values())) if (top / prefix / parent).is_symlink()}
     for path in listed:
@@ -127,9 +125,8 @@ def _in_work_tree(top: Path, prefix: str) -> Iterator[str]:
         if not links.isdisjoint(parents[path]):  # the link to the folder is an entry itself
             continue
         if place.is_dir() and not place.is_symlink():
-            inner = git.find_work_tree(
-                place
-            )  # of the empty folder of a submodule that was never fetched: the outer one
+            # of the empty folder of a submodule that was never fetched: the outer one
+            inner = git.find_work_tree(place)
             if place != top / prefix and inner and inner.resolve() == place.resolve():
                 yield from _in_work_tree(top, f"{prefix}{path.rstrip('/')}/")
         elif place.is_symlink() or place.is_file():
