@@ -27,7 +27,6 @@ from slurmddp.text import find_similar, quote_value
 from slurmddp.variables import NAMES
 
 BUILT_IN: Final = "built-in"
-_NOTHING_TYPED: Final = Layer("command line", {})
 DERIVED_NAMES: Final = ("the job file's name", "COMMAND", "the worker's task", "the batch script's job name")
 """Where the name of a job comes from when none was given."""
 _FILE_OR_VARIABLE: Final = r"(?!COMMAND)[A-Z_]{2,}\Z|(job|project|user) file "
@@ -203,7 +202,7 @@ def with_origin(message: str, origins: Mapping[str, str]) -> str:
     return f"{origin}{rest}" if rest.startswith(":") else f"{origin}: {message}"
 
 
-def _order_layers(files: Sequence[Source], environment: Layer, typed: Layer = _NOTHING_TYPED) -> list[Layer]:
+def _order_layers(files: Sequence[Source], environment: Layer, typed: Layer) -> list[Layer]:
     """Return the layers of the files, and those that beat the files, the weakest first.
 
     A profile beats the plain values of its own file; one that was typed beats those of all files.
@@ -336,7 +335,8 @@ def _origins(fields: Mapping[str, Field], values: Mapping[str, Given]) -> dict[s
 
 def find_runs_dir(configuration: Sequence[Source], environ: Mapping[str, str]) -> str:
     """Return the folder of the runs, for commands that describe no job."""
-    values = _merge(layer.options for layer in _order_layers(configuration, _read_environment(environ)))
+    layers = _order_layers(configuration, _read_environment(environ), Layer(COMMAND_LINE, {}))
+    values = _merge(layer.options for layer in layers)
     return str(_convert(JOB_FIELDS, values, "runs-dir").get("runs_dir", JOB_FIELDS["runs-dir"].default))
 
 

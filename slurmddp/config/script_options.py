@@ -13,10 +13,9 @@ from slurmddp.config.option_types import Given, convert
 from slurmddp.errors import UsageError
 from slurmddp.text import quote_value
 
-_SIZES: Final = ("nodes", "ntasks-per-node", "gpus-per-node", "cpus-per-task", "mem", "nodelist", "exclude")
 _QUEUE: Final = ("time", "partition", "account", "qos", "constraint", "reservation")
-_OF_THE_SUBMISSION: Final = ("job-name", "dependency", "hold")
-_OF_SBATCH: Final = (*_OF_THE_SUBMISSION, *_SIZES, *_QUEUE)
+_SIZES: Final = ("nodes", "ntasks-per-node", "gpus-per-node", "cpus-per-task", "mem", "nodelist", "exclude")
+_OF_SBATCH: Final = ("job-name", "dependency", "hold", *_SIZES, *_QUEUE)
 """Options that become lines of the header."""
 _OF_THE_SUPERVISOR: Final = (
     *("requeue", "signal-lead", "max-restarts", "max-requeues", "hang-timeout", "notify"),

@@ -13,12 +13,9 @@ _FILE: Final = Path(__file__).with_name("findings.toml")
 
 def finding(check: str, case: str, **values: object) -> Finding:
     """Return the finding of a check in this case, with the values in its texts."""
-    texts = load()[check][case]
-    return Finding(check=check, **{key: _fill(text, values) for key, text in texts.items()})
-
-
-def _fill(text: Any, values: Mapping[str, object]) -> Any:
-    return text.format_map(values) if isinstance(text, str) else text
+    given = load()[check][case].items()
+    texts: dict[str, Any] = {key: text.format_map(values) if isinstance(text, str) else text for key, text in given}
+    return Finding(check=check, **texts)
 
 
 @cache

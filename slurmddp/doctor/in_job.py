@@ -37,8 +37,7 @@ from slurmddp.text import count
 NODE_CHECK: Final = ("-m", "slurmddp.runtime.health.check")
 NAME: Final = "doctor"
 LIMIT_S: Final = 600
-"""The time limit of the job: short, so that Slurm can start it in gaps between other jobs."""
-_STEP_LIMIT_S: Final = 600.0
+"""The time limit of the job, or of the step: short, so that Slurm can start the job in gaps between others."""
 _ERRORS: Final = re.compile(r"^(?:srun|slurmstepd): error: .*$", re.MULTILINE)
 _SHOWN_ERRORS: Final = 2
 _LOST_NODE: Final = re.compile(
@@ -95,7 +94,7 @@ def check_by_step(resolved: Resolved, environ: Mapping[str, str], notice: Notice
         notice(f"a step of job {job} checks its nodes; set-up lines run on this node, {platform.node()}")
         step = allocation.step_environment(spec, environ, folder.name)
         try:
-            client.run_step(["bash", str(run.job_script)], step, timeout_s=_STEP_LIMIT_S)
+            client.run_step(["bash", str(run.job_script)], step, timeout_s=LIMIT_S)
         except BaseException:
             allocation.cancel_steps(job, folder.name, environ)
             raise

@@ -27,8 +27,6 @@ from slurmddp.runs.log_tail import file_size
 from slurmddp.runs.lookup import Target, find_all_jobs
 from slurmddp.text import clean_line, mask_secrets
 
-WORKER: Final = "the bundled worker"
-
 MOST_CAUSES: Final = 20
 """How many of the attempts that failed are diagnosed."""
 LAST_LINES: Final = 40
@@ -151,7 +149,7 @@ def _format_command(spec: Mapping[str, Any]) -> str:
     words = spec.get("command")
     if not isinstance(words, list) or not words:
         worker = spec.get("worker")
-        return f"{WORKER}, task {worker.get('task')}" if isinstance(worker, dict) else ""
+        return f"the bundled worker, task {worker.get('task')}" if isinstance(worker, dict) else ""
     plain = []
     for word in words:  # spec.toml holds one that is not UTF-8 as a list of bytes
         with suppress(TypeError, ValueError):

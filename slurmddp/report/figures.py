@@ -106,9 +106,8 @@ def collect_timeline(
     run: RunDir, statuses: Sequence[JobStatus], history: History | None, now: float
 ) -> tuple[tuple[Mapping[str, Any], ...], Timeline]:
     """Return the records of the run's submissions, and how it spent its time; `history` as for `read_run`."""
-    numbers = {
-        JobRef.parse(job).array_id for job in find_all_jobs(run).jobs
-    }  # the job of a setting is an array of its sweep
+    # the job of a setting is an array of its sweep
+    numbers = {JobRef.parse(job).array_id for job in find_all_jobs(run).jobs}
     submitted = tuple(item for item in submissions(run.sweep or run) if item["job"] in numbers)
     times = {item["job"]: time.timestamp() for item in submitted if (time := parse_time(item.get("time")))}
     answers = {item.job_id: item.slurm for item in statuses if item.slurm}

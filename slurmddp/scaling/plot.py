@@ -51,10 +51,8 @@ def draw_files(study: Study) -> dict[str, bytes]:
 def _draw_sizes(axes: "Axes", study: Study, title: str, values: Sequence[float]) -> None:
     """Draw a value of each measured size, and its spread: a shorter time is a larger value."""
     points = [one.point for one in study.results]
-    sizes, shares = (
-        [point.gpus for point in points],
-        [[point.time_s / end for end in point.spread_s] for point in points],
-    )
+    sizes = [point.gpus for point in points]
+    shares = [[point.time_s / end for end in point.spread_s] for point in points]
     below = [value * max(0.0, 1 - least) for value, (_, least) in zip(values, shares, strict=True)]
     above = [value * max(0.0, most - 1) for value, (most, _) in zip(values, shares, strict=True)]
     axes.errorbar(

@@ -27,7 +27,7 @@ from slurmddp.slurm import queries
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.slurm.pending_reasons import never_starts
 from slurmddp.submission.submit_once import Notice
-from slurmddp.text import mask_secrets, quote_value
+from slurmddp.text import escape_text, mask_secrets, quote_value
 from slurmddp.version import __version__
 
 _RECENT_JOBS: Final = 20
@@ -223,8 +223,7 @@ def _common_length(before: list[str], now: list[str]) -> int:
 
 def _format_words(words: Sequence[str]) -> str:
     """Return words, already without secrets, as one quoted text."""
-    text = " ".join(words)
-    return f"'{text}'" if text.isprintable() else ascii(text)
+    return f"'{escape_text(' '.join(words))}'"
 
 
 def _program(table: dict[str, Any]) -> dict[str, Any]:
