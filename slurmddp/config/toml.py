@@ -175,8 +175,8 @@ def build_source(
     directory = record.get("directory", "") if isinstance(record, dict) else None
     if not isinstance(directory, str):
         raise UsageError(f"{place()}: table recorded is not as slurmddp writes it; leave it out")
-    base = Path(directory or path.parent).absolute()
-    return Source(kind=kind, path=path, root=root, table=_relocate(table, base))
+    _relocate(table, Path(directory or path.parent).absolute())
+    return Source(kind=kind, path=path, root=root, table=table)
 
 
 def describe_place(kind: str, path: Path, *tables: str) -> str:
@@ -227,30 +227,26 @@ def _normalise(table: dict[str, Any], keys: Sequence[str], place: Callable[..., 
     return table
 
 
-def _relocate(table: dict[str, Any], base: Path) -> dict[str, Any]:
+def _relocate(table: dict[str, Any], base: Path) -> None:
     """Make paths that are relative to the file, or to where the job was recorded, relative to the working directory."""
-    for key in (*_PATHS, *_MAYBE_PATHS):
-        table = _relocate_path(table, key, base, always=key in _PATHS)
-    if is_path(str(table.get("container", ""))):
-        table = _relocate_path(table, "container", base)
-    data = table.get("worker", {}).get("data")
-    if isinstance(data, str) and data not in DATA_NAMES and "://" not in data:
-        table["worker"] = _relocate_path(table["worker"], "data", base)
-    if isinstance(table.get("profile"), dict):
-        table["profile"] = {name: _relocate(profile, base) for name, profile in table["profile"].items()}
+    for key, value in table.items():
+        if isinstance(value, str) and value and _is_path(key, value):
+            table[key] = _from_working_directory(base, value)
+    worker = table.get("worker", {})
+    data = worker.get("data")
+    if isinstance(data, str) and data and data not in DATA_NAMES and "://" not in data:
+        worker["data"] = _from_working_directory(base, data)
+    for profile in table["profile"].values() if isinstance(table.get("profile"), dict) else ():
+        _relocate(profile, base)
     if "command" in table:
-        table = table | {"command": _relocate_command(table["command"], base, executable=bool(table.get("no-python")))}
-    return table
+        table["command"] = _relocate_command(table["command"], base, executable=bool(table.get("no-python")))
 
 
-def _relocate_path(table: dict[str, Any], key: str, base: Path, *, always: bool = True) -> dict[str, Any]:
-    """Make one path relative to the working directory; unless `always`, a value without a slash is a name."""
-    value = table.get(key)
-    if not isinstance(value, str) or not value or not (always or "/" in value):
-        return table
+def _is_path(key: str, value: str) -> bool:
+    """Return whether the value of an option is a path, not the name of a program, an environment or an image."""
     if key == "venv" and (JOB_WORD.match(value) or VENV_VARIABLE.match(value)):
-        return table
-    return table | {key: _from_working_directory(base, value)}
+        return False
+    return key in _PATHS or (key in _MAYBE_PATHS and "/" in value) or (key == "container" and is_path(value))
 
 
 def _from_working_directory(base: Path, path: str) -> str:

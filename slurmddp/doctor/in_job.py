@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -154,13 +155,10 @@ def _temporary_folder(runs_dir: str, notice: Notice) -> Iterator[Path]:
     missing = [folder for folder in (parent, *parent.parents) if not folder.exists()]
     parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=".doctor-", dir=parent))
-    interrupted = False
     try:
         yield folder
-    except KeyboardInterrupt:
-        interrupted = True
-        raise
     finally:
+        interrupted = isinstance(sys.exception(), KeyboardInterrupt)
         complete = folder / NAME / "findings.json"
         ended_well = complete.exists() and json.loads(complete.read_bytes())["complete"]
         if any((folder / NAME).glob("logs/*")) and not ended_well and not interrupted:
