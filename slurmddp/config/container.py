@@ -30,18 +30,15 @@ def is_path(image: str) -> bool:
     return image.startswith(("/", "./", "../", "~")) or image.endswith((".sif", ".sqsh", ".img"))
 
 
-def check_mount(mount: str) -> None:
-    """Raise UsageError unless a mount is SRC or SRC:DST with absolute paths; `:ro` or `:rw` may follow."""
-    if not re.fullmatch(_MOUNT, mount):
+def complete_mount(mount: str) -> str:
+    """Return a mount with its target, which pyxis needs.
+
+    Raises UsageError unless it is SRC or SRC:DST with absolute paths; `:ro` or `:rw` may follow.
+    """
+    found = re.fullmatch(_MOUNT, mount)
+    if not found:
         raise UsageError(
             f"--container-mount: {quote_value(mount)} is not SRC[:DST][:ro]; both are absolute paths without : and ,"
         )
-
-
-def complete_mount(mount: str) -> str:
-    """Return a mount with its target, which pyxis needs."""
-    found = re.fullmatch(_MOUNT, mount)
-    if found is None or found["target"]:
-        return mount
     source = found["source"]
-    return f"{source}:{source}{mount.removeprefix(source)}"
+    return mount if found["target"] else f"{source}:{source}{mount.removeprefix(source)}"

@@ -13,7 +13,7 @@ import msgspec
 from slurmddp import variables
 from slurmddp.config.batch_script import BatchScript
 from slurmddp.config.command import NO_PYTHON, Command, parse, replace_arguments
-from slurmddp.config.container import Runtime, check_mount, runtime_of
+from slurmddp.config.container import Runtime, complete_mount, runtime_of
 from slurmddp.config.foreign_options import refuse_sbatch, refuse_srun
 from slurmddp.config.option_types import Count, Field, Option, Tasks, fields_of, whole_text
 from slurmddp.config.worker_options import Many, WorkerOptions, arguments
@@ -410,7 +410,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     def _check_environment(self) -> None:
         """Check the options of the container."""
         for mount in self.container_mount:
-            check_mount(mount)
+            complete_mount(mount)  # which refuses what is no mount
         if self.container:
             self._check_absent(
                 ("venv", "conda"), "--container, which brings a Python of its own; leave one of them out"

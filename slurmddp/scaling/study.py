@@ -6,7 +6,7 @@ All results are in the folders of the runs, so the same command continues an int
 import math
 import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -28,9 +28,8 @@ from slurmddp.runs.submissions import submissions
 from slurmddp.scaling.measurements import Point, Scaling
 from slurmddp.submission.compatibility import active_jobs, check_same
 from slurmddp.submission.submit import submit
+from slurmddp.submission.submit_once import Notice
 from slurmddp.text import count, quote_value
-
-Notice = Callable[[str], None]
 
 STEPS: Final = 100
 """Steps of each job, unless --steps is given."""

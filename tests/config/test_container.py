@@ -48,7 +48,6 @@ def test_a_job_without_an_image_has_no_container():
     [("/a", "/a:/a"), ("/a:ro", "/a:/a:ro"), ("/a:/b", "/a:/b"), ("/a b:/c:ro", "/a b:/c:ro"), ("/a:rw", "/a:/a:rw")],
 )
 def test_a_mounts_target_is_written_out(mount, spelled):
-    container.check_mount(mount)
     assert container.complete_mount(mount) == spelled
 
 
