@@ -1,13 +1,12 @@
 """A real Slurm on one machine, in its own namespaces, for trials and tests."""
 
-from slurmddp.sandbox.cluster import Report, Sandbox, down, find, report, up
+from slurmddp.sandbox.cluster import Sandbox, down, find, report, up
 from slurmddp.sandbox.configuration import Plan, Shape
 from slurmddp.sandbox.programs import check_machine
 from slurmddp.sandbox.state_directory import current_name, names_up
 
 __all__ = [
     "Plan",
-    "Report",
     "Sandbox",
     "Shape",
     "check_machine",

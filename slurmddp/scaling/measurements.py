@@ -18,7 +18,6 @@ from slurmddp.text import WIDTH, count, format_table, quote_value, shorten_text
 Scaling = Literal["weak", "strong"]
 """weak: the batch of a rank is constant, so a step takes more samples. strong: the samples of a step are constant."""
 
-HOUR_S: Final = 3600.0
 _ROUNDING: Final = 0.01
 """A batch that is divided among ranks is rounded: so much may the samples of a step differ from the expected number."""
 _SUPERLINEAR: Final = 1.02
@@ -105,7 +104,7 @@ class SizeResult:
     @property
     def gpu_hours(self) -> float | None:
         """GPU-hours of the whole training; None if its number of steps is unknown."""
-        return None if self.training_s is None else self.point.gpus * self.training_s / HOUR_S
+        return None if self.training_s is None else self.point.gpus * self.training_s / 3600
 
     @property
     def record(self) -> dict[str, Any]:
