@@ -230,7 +230,7 @@ def _normalise(table: dict[str, Any], keys: Sequence[str], place: Callable[..., 
 def _relocate(table: dict[str, Any], base: Path) -> None:
     """Make paths that are relative to the file, or to where the job was recorded, relative to the working directory."""
     for key, value in table.items():
-        if isinstance(value, str) and value and _is_path(key, value):
+        if isinstance(value, str) and value and _names_path(key, value):
             table[key] = _from_working_directory(base, value)
     worker = table.get("worker", {})
     data = worker.get("data")
@@ -242,7 +242,7 @@ def _relocate(table: dict[str, Any], base: Path) -> None:
         table["command"] = _relocate_command(table["command"], base, executable=bool(table.get("no-python")))
 
 
-def _is_path(key: str, value: str) -> bool:
+def _names_path(key: str, value: str) -> bool:
     """Return whether the value of an option is a path, not the name of a program, an environment or an image."""
     if key == "venv" and (JOB_WORD.match(value) or VENV_VARIABLE.match(value)):
         return False

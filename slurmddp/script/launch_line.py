@@ -237,8 +237,7 @@ def _launch(chosen: _Candidate, text: bytes, place: str) -> Launch:
     body = text[start:end]
     is_exec = first is chosen.node and _words(first)[:1] == ["exec"]
     body = re.sub(rb"\Aexec\s+(?!-)", b"", body) if is_exec else body
-    outermost = next((one for one in (*around[1:], first)), first)
-    at = outermost.start_byte
+    at = (*around[1:], first)[0].start_byte
     head = text.rfind(b"\n", 0, at) + 1
     whole = around[-1] if around and around[-1].type == "redirected_statement" else last
     is_background = whole.next_sibling is not None and whole.next_sibling.type == "&"
