@@ -120,7 +120,6 @@ USER_ERRORS = [
     ("cluster gpu", "Got unexpected extra argument (gpu); allowed is: slurmddp cluster [OPTIONS]"),
     ("cluster --partition gpu", "No such option '--partition'; `slurmddp cluster --help`"),
     ("completion", "Choose from: bash, zsh, fish; `slurmddp completion --help`"),
-    ("completion --shell tcsh", "the shell stands alone, one of bash, zsh, fish; type: slurmddp completion bash"),
     ("--runs-dir X status a", "the command; write it behind, as in: slurmddp status --runs-dir X a"),
     ("-N 2 train.py", "'-N' stands before the command; write it behind, as in: slurmddp submit -N 2 train.py"),
     ("--verison", "No such option '--verison'; did you mean '--version'?"),

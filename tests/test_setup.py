@@ -55,7 +55,12 @@ def test_the_ranks_run_in_a_container_and_see_what_they_need(cli, tmp_path, laun
         (tmp_path / image).touch()
     words = ["submit", "--nodes=2", "--gpus-per-node=1", f"--launcher={launcher}", "--wait", f"--container={image}"]
     words += [f"--container-mount={tmp_path}/data:/opt/data:ro", f"--python={sys.executable}", "--env=TOKEN"]
-    words += [*(["--container-runtime", runtime] if runtime else []), "--env=A=b c", "--nccl-debug=WARN", "train.py"]
+    words += [
+        *(["--container-runtime", runtime] if runtime else []),
+        "--env=A=b c",
+        "--env=NCCL_DEBUG=WARN",
+        "train.py",
+    ]
     log = tmp_path / "standin.log"
     environ = {"TOKEN": "to ken", "PYTHONPATH": "/elsewhere", "STANDIN_LOG": str(log)}
     cli(*words, path=[stand_in], environ=environ)

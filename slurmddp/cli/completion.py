@@ -16,7 +16,7 @@ from slurmddp.cli.run_arguments import TEXT
 from slurmddp.config import job_files
 from slurmddp.config.job_spec import NAME
 from slurmddp.config.option_types import Field
-from slurmddp.errors import SlurmddpError, UsageError
+from slurmddp.errors import SlurmddpError
 from slurmddp.runs import lookup
 from slurmddp.slurm import client
 from slurmddp.slurm import commands as slurm_commands
@@ -27,13 +27,7 @@ _LIMIT_S: Final = 2.0
 """A shell waits for the answer."""
 
 
-def _refuse_option(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        raise UsageError(f"the shell stands alone, one of {', '.join(SHELLS)}; type: slurmddp completion bash")
-
-
 @click.command()
-@click.option("--shell", "refused", hidden=True, is_eager=True, expose_value=False, callback=_refuse_option)
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:

@@ -225,9 +225,6 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     interface: Annotated[
         Text, Option("Network interface of NCCL and gloo, as in ib0 [default: their own choice].", metavar="NAME")
     ] = None
-    nccl_debug: Annotated[
-        Literal["VERSION", "WARN", "INFO", "TRACE"] | None, Option("Messages of NCCL in the ranks' output.")
-    ] = None
     preflight: Annotated[
         bool, Option("Whether nodes and ranks are checked, in less than a second, before COMMAND starts.")
     ] = True
@@ -353,11 +350,6 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     def _check_launch(self) -> None:
         if self.no_python and not self.command:
             raise UsageError("--no-python: COMMAND is missing; name an executable, as in: --no-python ./train --lr 0.1")
-        if self.is_one_process and self.world_size > 1:
-            raise UsageError(
-                f"--strategy dp is one process with all GPUs of a node, not {self.world_size}; "
-                "leave out --nodes and --ntasks-per-node, or give --strategy ddp"
-            )
         self._check_wrap()
         mpi = next((item for item in self.srun if re.match("-*mpi=(?!none)", item)), None)
         if mpi and self.launcher in ("fork", "torchrun"):
@@ -454,11 +446,6 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         return (*_IGNORE_SIGNALS, *_split_words("wrap", self.wrap)) if self.wrap else ()
 
     @property
-    def is_one_process(self) -> bool:
-        """Whether the bundled worker uses all GPUs of the node from one process."""
-        return not self.command and self.worker.strategy == "dp"
-
-    @property
     def runtime(self) -> Runtime | None:
         """The program that runs the container; None without a container."""
         return (self.container_runtime or runtime_of(self.container)) if self.container else None
@@ -484,7 +471,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def tasks_per_node(self) -> int:
         """Ranks on each node."""
-        return self.ntasks_per_node or (not self.is_one_process and self.gpus) or 1
+        return self.ntasks_per_node or self.gpus or 1
 
     @property
     def gpus(self) -> int:
@@ -544,11 +531,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     def variables(self) -> tuple[str, ...]:
         """Environment of the ranks: KEY=VALUE, or KEY to pass it on; a later item beats an earlier one."""
         names = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") if self.interface else ()
-        level = (f"NCCL_DEBUG={self.nccl_debug}",) if self.nccl_debug else ()
         steps = (f"{variables.STEP_LIMIT}={self.steps}",) if self.steps else ()
         trackers = () if self.tracker_ids else (f"{variables.SKIP_TRACKER_IDS}=1",)
         complete = (f"{variables.EXIT_0_AFTER_SIGNAL}=done",) if self.after_signal_exit_0 == "done" else ()
-        return (*(f"{name}={self.interface}" for name in names), *level, *steps, *trackers, *complete, *self.env)
+        return (*(f"{name}={self.interface}" for name in names), *steps, *trackers, *complete, *self.env)
 
     @property
     def header(self) -> tuple[tuple[str, str | None], ...]:

@@ -70,8 +70,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
         Option("fp32; bf16 and fp16: mixed, fp16 on a GPU only; fp64: double precision, for comparisons."),
     ] = "fp32"
     strategy: Annotated[
-        Literal["ddp", "fsdp", "dp"],
-        Option("ddp: DistributedDataParallel. fsdp: fully_shard. dp: DataParallel, one process, as a baseline."),
+        Literal["ddp", "fsdp"],
+        Option("ddp: DistributedDataParallel. fsdp: fully_shard."),
     ] = "ddp"
     workers: Annotated[Many, Option("Loader processes of a rank, for data that is not in memory.")] = 0
     sync_bn: Annotated[bool, Option("Batch statistics over all ranks (on GPUs).")] = False
@@ -79,11 +79,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     channels_last: Annotated[bool, Option("Memory format channels-last for images and weights.")] = False
     bucket_mb: Annotated[Megabytes, Option("DDP: size of a gradient bucket.", metavar="MB")] = 25.0
     gradient_as_bucket_view: Annotated[bool, Option("DDP: gradients are views of the buckets.")] = False
-    static_graph: Annotated[bool, Option("DDP: every step uses the same parameters.")] = False
     find_unused_parameters: Annotated[bool, Option("DDP: some steps do not use all parameters.")] = False
-    comm_hook: Annotated[Literal["none", "fp16", "bf16", "powersgd"], Option("DDP: compression of the gradients.")] = (
-        "none"
-    )
     zero: Annotated[bool, Option("DDP: each rank has a part of the optimizer's state (ZeRO-1).")] = False
     checkpoint_every_steps: Annotated[
         Optional[Count], Option("Steps between checkpoints, in addition to the seconds.")
@@ -107,8 +103,6 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError("--precision fp16 is not for --strategy fsdp; give --precision bf16")
         if self.data == "":
             raise UsageError("--data: an empty text is not allowed; name the data, or leave the option out")
-        if self.static_graph and self.accumulate > 1:
-            raise UsageError("--static-graph and --accumulate exclude each other in torch; leave one of them out")
         if self.device == "cpu" and self.needs_gpu:
             raise UsageError(f"{self.needs_gpu}, and --device cpu was given")
 
@@ -131,11 +125,10 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 GPU_ONLY: Final = (
     ("precision", "fp16", "--precision fp16 needs GPUs (--precision bf16 does not)"),
     ("sync_bn", True, "--sync-bn needs GPUs, as torch's SyncBatchNorm does"),
-    ("comm_hook", "bf16", "--comm-hook bf16 needs GPUs (--comm-hook fp16 does not)"),
 )
 DDP_ONLY: Final = (
-    *("bucket-mb", "gradient-as-bucket-view", "static-graph", "find-unused-parameters"),
-    *("comm-hook", "zero", "sync-bn", "save-all-ranks"),
+    *("bucket-mb", "gradient-as-bucket-view", "find-unused-parameters"),
+    *("zero", "sync-bn", "save-all-ranks"),
 )
 """Options for DistributedDataParallel only."""
 WORKER_FIELDS: Final = fields_of(WorkerOptions)

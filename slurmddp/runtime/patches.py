@@ -22,8 +22,6 @@ class Patch(NamedTuple):
     names: tuple[str, ...]
     """`module:name`, or `libc:name` of the C library."""
     why: str
-    checked: str
-    """The versions with which it was tried."""
     without: str = ""
     """What a rank says where a name is missing; empty: nothing, the program runs as well, or slower."""
 
@@ -31,50 +29,41 @@ class Patch(NamedTuple):
 FORKED_PROCESS: Final = Patch(
     ("multiprocessing.popen_fork:Popen._launch",),
     "a forked process of multiprocessing starts with SIGTERM blocked, until it is protected",
-    "Python 3.11",
 )
 SPAWNED_PROCESS: Final = Patch(
     ("multiprocessing.util:spawnv_passfds",),
     "a spawned process of multiprocessing, and the fork server, start with the stop signals blocked",
-    "Python 3.11",
 )
 STARTED_PROGRAM: Final = Patch(
     ("subprocess:Popen.__init__",),
     "programs start without the mask of a protected process, and the services of trackers deaf to SIGTERM",
-    "Python 3.11",
 )
 GROUP_DESTRUCTORS: Final = Patch(
     ("torch.distributed:destroy_process_group", "torch.distributed.distributed_c10d:destroy_process_group"),
     "the destructor of a gloo group can wait forever for the interpreter lock",
-    "torch 2.13",
 )
 PROGRAM_STORE: Final = Patch(
     ("torch.distributed.rendezvous:TCPStore",),
     "a client that is refused waits long before it tries again, so no rank connects before rank 0 listens",
-    "torch 2.13",
 )
 RESOLVER: Final = Patch(
     ("libc:__res_init", "libc:__res_state"),
     "the thread that opens a store waits for a server of DNS for a second, not ten",
-    "glibc 2.36",
 )
 TRAINER: Final = Patch(
     ("transformers.trainer:Trainer.train",),
     "a training saves and stops at a stop request, and resumes, without a change of the script",
-    "transformers 5.23",
     "WARNING: this transformers has no Trainer.train: nothing is saved when the job must stop",
 )
 TRAINER_HANDLER: Final = Patch(
     ("transformers.trainer_jit_checkpoint:CheckpointManager.setup_signal_handler",),
     "enable_jit_checkpoint installs its handler only where the program has replaced ours before",
-    "transformers 5.23",
 )
 SAVE: Final = Patch(
     ("torch:save", "torch.serialization:save"),
     "a program that saves makes progress, so that its job may be requeued at each time limit",
-    "torch 2.13",
 )
-SAVE_FILE: Final = Patch(("safetensors.torch:save_file",), SAVE.why, "safetensors 0.7")
+SAVE_FILE: Final = Patch(("safetensors.torch:save_file",), SAVE.why)
 PATCHES: Final = tuple(value for value in tuple(globals().values()) if isinstance(value, Patch))
 
 

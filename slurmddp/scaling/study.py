@@ -96,8 +96,6 @@ def plan_study(
 
 def _check(spec: JobSpec) -> None:
     """Raise UsageError for a job that is not one rank for each GPU, or whose steps cannot be measured."""
-    if spec.is_one_process:
-        raise UsageError("--strategy dp is one process on one node; a scaling study needs --strategy ddp or fsdp")
     command = spec.parsed_command
     script = None if command.path_place is None else command.words[command.path_place]
     if script and Path(script).is_file() and (spec.no_python or b"slurmddp" not in read_named(script, "COMMAND:")):

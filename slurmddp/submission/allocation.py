@@ -45,7 +45,7 @@ def fit(spec: JobSpec, environ: Mapping[str, str]) -> JobSpec:
     nodes = len(expand(environ["SLURM_JOB_NODELIST"]))
     asked = (environ.get("SLURM_NTASKS_PER_NODE", ""), environ.get("SLURM_GPUS_PER_NODE", "").rpartition(":")[2])
     per_node = next((int(text) for text in asked if text.isdecimal()), int(environ.get("SLURM_NTASKS", nodes)) // nodes)
-    given = spec.tasks_per_node if spec.ntasks_per_node or spec.gpus or spec.is_one_process else max(1, per_node)
+    given = spec.tasks_per_node if spec.ntasks_per_node or spec.gpus else max(1, per_node)
     return msgspec.structs.replace(spec, nodes=nodes, ntasks_per_node=given, snapshot=False, reset=False)
 
 

@@ -63,7 +63,7 @@ def plan(spec: JobSpec, *, devices: str | None, environ: Mapping[str, str]) -> L
             raise UsageError(f"{found[0]} has no value without Slurm; submit the job, or leave it out")
     run = RunDir.named(spec.runs_dir, spec.job_name)
     job_id = new_job_id()
-    ranks = 1 if spec.is_one_process else spec.ntasks_per_node or spec.gpus or len(chosen) or 1
+    ranks = spec.ntasks_per_node or spec.gpus or len(chosen) or 1
     python = _python_of(spec)
     torchrun = [python, *run_words(python), "slurmddp.runtime.launch.torchrun", "--standalone"]
     torchrun += ["--local-addr=localhost", f"--nproc-per-node={ranks}"]

@@ -85,11 +85,9 @@ def test_a_switch_is_turned_on_and_off_and_written_when_it_is_on():
     [
         ({"precision": "fp16", "device": "cpu"}, "--precision fp16 needs GPUs .*, and --device cpu was given"),
         ({"sync_bn": True, "device": "cpu"}, "--sync-bn needs GPUs"),
-        ({"comm_hook": "bf16", "device": "cpu"}, "--comm-hook bf16 needs GPUs"),
         ({"data": ""}, "--data: an empty text is not allowed"),
-        ({"static_graph": True, "accumulate": 2}, "--static-graph and --accumulate exclude each other"),
         ({"strategy": "fsdp", "zero": True}, "--zero is for --strategy ddp, not for fsdp; leave it out"),
-        ({"strategy": "dp", "bucket_mb": 1.0}, "--bucket-mb is for --strategy ddp, not for dp"),
+        ({"strategy": "fsdp", "bucket_mb": 1.0}, "--bucket-mb is for --strategy ddp, not for fsdp"),
         (
             {"strategy": "fsdp", "precision": "fp16"},
             "--precision fp16 is not for --strategy fsdp; give --precision bf16",

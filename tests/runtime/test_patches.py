@@ -18,7 +18,7 @@ def test_each_name_exists(patch):
 
 def test_a_replaced_name_keeps_its_signature_and_docstring(monkeypatch):
     monkeypatch.setattr(json.JSONEncoder, "encode", json.JSONEncoder.encode)
-    replace(Patch(("json:JSONEncoder.encode",), "why", "any"), lambda encode: lambda *words: f"<{encode(*words)}>")
+    replace(Patch(("json:JSONEncoder.encode",), "why"), lambda encode: lambda *words: f"<{encode(*words)}>")
     assert json.dumps({1: 2}, indent=0).startswith("<")
     assert json.JSONEncoder.encode.__doc__.startswith("Return a JSON string")
 
@@ -26,8 +26,8 @@ def test_a_replaced_name_keeps_its_signature_and_docstring(monkeypatch):
 @pytest.mark.parametrize("name", ["json:JSONEncoder.gone", "no_such_module:name", "libc:no_such_name"])
 def test_where_one_name_is_missing_nothing_is_replaced_and_one_line_is_said(name, capsys):
     before = json.dumps
-    replace(Patch(("json:dumps", name), "why", "any", "WARNING: left out"), lambda _: None)
+    replace(Patch(("json:dumps", name), "why", "WARNING: left out"), lambda _: None)
     assert json.dumps is before
     assert capsys.readouterr().err == "WARNING: left out\n"
-    replace(Patch((name,), "why", "any"), lambda _: None)
+    replace(Patch((name,), "why"), lambda _: None)
     assert capsys.readouterr().err == ""

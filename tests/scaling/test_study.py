@@ -83,11 +83,10 @@ def test_a_job_can_wait_for_another():
             ClusterError,
             "^--gpus 64: partition gpu has 16 GPUs; give at most 16, or another --partition$",
         ),
-        ([1], {"worker": {"strategy": "dp"}}, UsageError, "--strategy dp is one process"),
         ([1, 3], {"gpus_per_node": "8", "scaling": "strong"}, UsageError, "32 samples of a step cannot be divided"),
         ([1], {"gpus_per_node": "1", "job_name": "x" * 60}, UsageError, "job name .* at most 64"),
     ],
-    ids=range(8),
+    ids=range(7),
 )
 def test_an_impossible_study_is_refused_as_a_whole(numbers, options, error, said):
     with pytest.raises(error, match=said):

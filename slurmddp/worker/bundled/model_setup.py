@@ -8,8 +8,6 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from slurmddp.config.worker_options import WorkerOptions
@@ -20,14 +18,10 @@ _CLASSES: Final[dict[str, type[torch.optim.Optimizer]]] = {
     "adamw": torch.optim.AdamW,
 }
 _LOWER: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
-POWERSGD_FROM: Final = 0.1
-"""The share of the steps before PowerSGD begins; at least two steps, as its documentation advises."""
 
 
-def wrap(
-    model: nn.Module, options: WorkerOptions, device: torch.device, *, dtype: torch.dtype, total: int
-) -> nn.Module:
-    """Return the wrapped model on its device; `total` is the number of steps."""
+def wrap(model: nn.Module, options: WorkerOptions, device: torch.device, dtype: torch.dtype) -> nn.Module:
+    """Return the wrapped model on its device."""
     model = model.to(device, dtype)
     if options.channels_last:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch declares no such form
@@ -40,23 +34,13 @@ def wrap(
         return model
     if options.compile:
         model = torch.compile(model)  # type: ignore[assignment]  # a module, by another name
-    if options.strategy == "dp":
-        return nn.DataParallel(model)
-    distributed = DistributedDataParallel(
+    return DistributedDataParallel(
         model,
         device_ids=[device.index] if device.type == "cuda" else None,
         bucket_cap_mb=options.bucket_mb,
         gradient_as_bucket_view=options.gradient_as_bucket_view,
-        static_graph=options.static_graph,
         find_unused_parameters=options.find_unused_parameters,
     )
-    if options.comm_hook == "powersgd":
-        begin = max(2, int(total * POWERSGD_FROM))
-        distributed.register_comm_hook(PowerSGDState(None, start_powerSGD_iter=begin), powerSGD_hook)
-    elif options.comm_hook != "none":
-        hook = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}[options.comm_hook]
-        distributed.register_comm_hook(None, hook)
-    return distributed
 
 
 def _shard(model: nn.Module, options: WorkerOptions, device: torch.device) -> None:

@@ -40,8 +40,7 @@ class Training:
         self.sampler = Sampler(len(task.train), options.batch_size * options.accumulate, seed=options.seed)
         self.samples = options.epochs * self.sampler.samples
         self.precision = model_setup.Precision(options, ddp.device)
-        total = self.sampler.steps_until(options.epochs)
-        self.model = model_setup.wrap(task.model(), options, ddp.device, dtype=self.precision.dtype, total=total)
+        self.model = model_setup.wrap(task.model(), options, ddp.device, self.precision.dtype)
         self.optimizer = model_setup.make_optimizer(self.model.parameters(), options)
         torch.manual_seed(options.seed * ddp.world_size + ddp.rank + 1)  # augmentation and dropout differ between ranks
         self.metrics = StepMetrics(ddp.device)
