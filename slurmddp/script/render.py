@@ -6,7 +6,6 @@ A template can write a user's value only through a filter of `slurmddp.script.qu
 `shell` elsewhere.
 """
 
-import contextlib
 import re
 import shlex
 import sys
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 import jinja2
 import msgspec
 from jinja2 import nodes
-from jinja2.bccache import Bucket
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from slurmddp import variables
@@ -119,34 +117,6 @@ def render_callables(spec: JobSpec, callables: Callables) -> str:
     return _templates().get_template("submitit.sbatch.j2").render(context)
 
 
-class _CompiledTemplates(jinja2.FileSystemBytecodeCache):
-    """Keeps compiled templates as Python keeps compiled modules: in `__pycache__`, if that can be written."""
-
-    def get_source_checksum(self, source: str) -> str:
-        """Return a checksum that also changes with the versions and the settings of the environment in this module."""
-        changed = Path(__file__).stat().st_mtime_ns
-        return super().get_source_checksum(f"{source}\n{changed} {__version__} {jinja2.__version__}")
-
-    def load_bytecode(self, bucket: Bucket) -> None:
-        """Read the compiled template; what cannot be read is compiled again."""
-        try:
-            super().load_bytecode(bucket)
-        except Exception:  # noqa: BLE001 from damaged bytes, pickle raises nearly any error
-            bucket.reset()
-
-    def dump_bytecode(self, bucket: Bucket) -> None:
-        """Write the compiled template, unless Python writes no bytecode or the folder cannot be written.
-
-        The file gets the mode of the template: in a shared installation other users read it too, and jinja2 gives it
-        the mode 0600.
-        """
-        if not sys.dont_write_bytecode:
-            with contextlib.suppress(OSError):
-                Path(self.directory).mkdir(exist_ok=True)
-                super().dump_bytecode(bucket)
-                Path(self._get_cache_filename(bucket)).chmod((TEMPLATES / BASE).stat().st_mode & 0o666)
-
-
 class _Templates(ImmutableSandboxedEnvironment):
     """What a block, a macro or `super()` returns was written through the filters already."""
 
@@ -156,7 +126,6 @@ class _Templates(ImmutableSandboxedEnvironment):
 def _templates() -> _Templates:
     found = _Templates(
         loader=jinja2.FileSystemLoader(TEMPLATES),
-        bytecode_cache=_CompiledTemplates(str(TEMPLATES / "__pycache__"), "%s.cache"),
         undefined=jinja2.StrictUndefined,
         finalize=_only_filtered,
         trim_blocks=True,

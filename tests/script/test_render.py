@@ -1,15 +1,12 @@
 """The script is the same text for the same job, clean for shellcheck, and nothing of a user's can escape its place."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from unittest import mock
 
-import jinja2
 import pytest
-from jinja2.bccache import bc_magic
 
 import slurmddp
 from slurmddp.config import resolve
@@ -138,69 +135,6 @@ def test_scripts_are_clean_for_shellcheck_and_bash(values, launcher, tmp_path):
 def test_a_header_value_stays_on_its_line(field):
     value = "a\"b\\c $(touch x) `y` #z 'q'"
     assert f'#SBATCH --{field}="a\\"b\\\\c $(touch x) `y` #z \'q\'"\n' in render(job(**{field: value}))
-
-
-@pytest.fixture
-def templates(tmp_path, monkeypatch):
-    """Return a copy of the templates, in use as long as the test lasts."""
-    folder = tmp_path / "templates"
-    shutil.copytree(render_module.TEMPLATES, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(render_module, "TEMPLATES", folder)
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    return folder
-
-
-def compiled(templates: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in (templates / "__pycache__").iterdir()}
-
-
-def test_a_compiled_template_is_kept_until_it_or_the_settings_change(templates, monkeypatch):
-    spec = JobSpec(job_name="train", command=("train.py",))
-    script = render(spec)
-    kept = compiled(templates)
-    with monkeypatch.context() as patch:
-        patch.setattr(jinja2.Environment, "_generate", lambda *_, **__: pytest.fail("compiled again"))
-        assert render(spec) == script
-    base = templates / render_module.BASE
-    base.write_text(base.read_text().replace("#!/bin/bash", "#!/bin/bash\n# changed", 1))
-    assert "# changed" in render(spec)
-    changed = compiled(templates)
-    assert kept and kept.keys() == changed.keys() and kept != changed
-    for module in (render_module, jinja2):
-        before = compiled(templates)
-        monkeypatch.setattr(module, "__version__", "9.9")
-        render(spec)
-        assert all(content != before[path] for path, content in compiled(templates).items())
-
-
-@pytest.mark.parametrize("mode", [0o644, 0o640])
-def test_who_may_read_a_template_may_read_it_compiled(templates, mode):
-    (templates / render_module.BASE).chmod(mode)
-    render(JobSpec(job_name="train", command=("train.py",)))
-    assert {path.stat().st_mode & 0o777 for path in (templates / "__pycache__").iterdir()} == {mode}
-
-
-@pytest.mark.parametrize(
-    "damage", [b"", b"I9x\n.", b"\x8c\x01\xff.", b"cnone\nnone\n.", b"\x8e" + b"\xff" * 8, bytes(99)]
-)
-def test_a_damaged_compiled_template_is_compiled_again(templates, damage):
-    spec = JobSpec(job_name="train", command=("train.py",))
-    script = render(spec)
-    kept = compiled(templates)
-    for path in kept:
-        path.write_bytes(bc_magic + damage)
-    assert render(spec) == script
-    assert kept == compiled(templates)
-
-
-@pytest.mark.parametrize("keeps_nothing", [True, False])
-def test_where_no_compiled_template_can_be_kept_the_script_is_the_same(templates, monkeypatch, keeps_nothing):
-    if keeps_nothing:
-        monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    else:
-        (templates / "__pycache__").touch()
-    assert render(JobSpec(job_name="train", command=("train.py",))).startswith("#!/bin/bash\n")
-    assert not (templates / "__pycache__").is_dir()
 
 
 def test_the_value_of_a_variable_that_travels_by_name_is_not_written(monkeypatch):
