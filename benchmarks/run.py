@@ -23,6 +23,7 @@ PARTS = (
     "loop",
     "watching",
     "beats",
+    "survivors",
     "epoch",
     "save",
     "faults",

@@ -212,13 +212,13 @@ Fault = Callable[[Training], None]
 
 @dataclass(frozen=True)
 class Case:
-    """What happens to a training, after how many more steps each; how often each fault may repeat a cadence."""
+    """What happens to a training, after how many more steps each, and how many steps may be taken again."""
 
     faults: tuple[tuple[int, Fault], ...] = ()
     partition: str = "low"
     options: tuple[str, ...] = ()
     step_s: float = STEP_S
-    repeats: int = 0
+    again: int = 0
     program: tuple[str, ...] = WHOLE
 
     def play(self, training: Training) -> None:
@@ -234,9 +234,9 @@ AGAIN = ((4, preempt), (6, kill_rank)) if ALL else ()
 """Faults that `make test` leaves out."""
 CASES = {
     "time-limit": Case(((0, wait_for_limit),), options=("--time=2",), step_s=1.8),
-    "batch-node": Case(((15, kill_batch_host),), repeats=1, step_s=0.2),
-    "other-node": Case(((15, kill_other_node),), repeats=1, step_s=0.2),
-    "several": Case(((3, preempt), (6, kill_rank), (3, requeue), *AGAIN), step_s=0.5, repeats=1 + bool(AGAIN)),
+    "batch-node": Case(((15, kill_batch_host),), again=1, step_s=0.2),
+    "other-node": Case(((15, kill_other_node),), again=1, step_s=0.2),
+    "several": Case(((3, preempt), (6, kill_rank), (3, requeue), *AGAIN), step_s=0.5),
     "grace": Case(((15, preempt),)),
     "no-grace": Case(((15, preempt),), partition="nograce"),
     "cancel-mode": Case(((15, preempt),), partition="cancel"),
@@ -245,12 +245,13 @@ CASES = {
         ((6, preempt), *AGAIN[1:]),
         options=("--launcher=torchrun", "--rendezvous=file"),
         step_s=0.2,
-        repeats=len(AGAIN[1:]),
+        again=len(AGAIN[1:]) * (EVERY + 1),
     ),
-    "kill-9": Case(((15, kill_rank),), repeats=1),
+    "kill-9": Case(((15, kill_rank),)),
     "imports": Case(((0, preempt),)),
-    "sharded": Case(((5, preempt), (5, kill_rank)), repeats=1, program=SHARDED),
-    "disk-full": Case(((15, fill_disk),), step_s=0.5, repeats=5),  # its last step may come while the disk is full
+    "sharded": Case(((5, preempt), (5, kill_rank)), again=EVERY + 1, program=SHARDED),
+    # its last step may come while the disk is full
+    "disk-full": Case(((15, fill_disk),), step_s=0.5, again=5 * (EVERY + 1)),
     "stopped-rank": Case(((15, stop_rank),), step_s=0.5),
     "stopped-supervisor": Case(((15, stop_supervisor),), step_s=0.5),
     "calm": Case(step_s=0.0),
@@ -437,15 +438,19 @@ Fleet = dict[tuple[str, int], Future[Training]]
 
 @pytest.mark.parametrize(("name", "ranks"), keys("zombie", *CASES))
 def test_it_ends_with_the_bits_of_a_calm_one(fleet: Fleet, name, ranks):
-    """And repeats no step after a notice, at most those since the last checkpoint after kill -9."""
+    """And takes no step again, after a node's loss one; those since the last checkpoint where parts are divided.
+
+    A rank that is lost when it has given its gradients away has not noted the step, which the others have finished.
+    """
     calm, training = fleet[calm_of(name), ranks].result(), fleet[name, ranks].result()
     assert training.ended["JobState"] == "COMPLETED", training.story()
     wanted, got = calm.model(), training.model()
     assert all(torch.equal(wanted[key], got[key]) for key in wanted), training.story()
+    most = CASES[name].again if name in CASES else 0
     for rank in range(ranks):
-        assert set(training.taken(rank)) == set(calm.taken(rank))
-    again = len(training.taken()) - TOTAL
-    assert name == "zombie" or again <= CASES[name].repeats * (EVERY + 1), training.story()
+        wanted_steps, steps = set(calm.taken(rank)), set(training.taken(rank))
+        assert steps <= wanted_steps and len(wanted_steps - steps) <= most, training.story()
+    assert name == "zombie" or len(training.taken()) - TOTAL <= most, training.story()
 
 
 @pytest.mark.parametrize(("name", "ranks"), keys("grace", "cancel-mode"))

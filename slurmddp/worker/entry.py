@@ -227,6 +227,8 @@ def _fail(process: RankProcess, error: BaseException) -> None:
     """
     stopping = process.stopping
     rank = stopping.rank
+    if not isinstance(error, SystemExit):
+        stopping.rescue()
     verdict = _judge(stopping, error)
     if not isinstance(error, SystemExit):
         error = error.with_traceback(run_script.trace_of_program(error))

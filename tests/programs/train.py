@@ -59,8 +59,8 @@ def main(total, step_s, every_steps):
                 optimizer.step()
                 schedule.step()
                 time.sleep(step_s + (folder / "slow").exists())
-                die_if_asked(folder / f"kill.{ddp.rank}")
                 steps.write(f"{step} {' '.join(map(str, indices.tolist()))}\n")
+                die_if_asked(folder / f"kill.{ddp.rank}")
         if ddp.is_main:
             torch.save(model.module.state_dict(), folder / "model.pt.new")
             (folder / "model.pt.new").replace(folder / "model.pt")

@@ -266,14 +266,14 @@ with slurmddp.init() as ddp:
     ],
 )
 def test_a_failure_in_the_loop_after_a_notice_is_its_consequence(start, script, failing, error, cause):
-    """As when the notice ends a program that a rank has started. No step can be saved; the message says so."""
+    """As when the notice ends a program that a rank has started."""
     going = start("srun", 2, script(FAILS.replace("ERROR", error)), failing)
     going.until_said("step 7")
     going.signal(signal.SIGTERM)
     ended = going.wait()
     assert ended.statuses == [75, 75], ended.log(0) + ended.log(1)
     (saved,) = re.findall(
-        rf"75 rank 0 on n1: stop signal received \(signal\); nothing was saved since step (\d+) \({cause}\)",
+        rf"75 rank 0 on n1: stop signal received \(signal\); the newest checkpoint is of step (\d+) \({cause}\)",
         ended.record(0),
     )
     assert int(saved) == max(event["step"] for event in ended.events("checkpoint")) >= 6

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import torch.distributed as dist
 from torch import nn
@@ -28,6 +28,7 @@ from slurmddp.runtime import session
 from slurmddp.runtime.checkpoint.sampler import Sampler
 from slurmddp.runtime.checkpoint.saver import Saver, restore_newest
 from slurmddp.runtime.checkpoint.store import Store, ensure_identity
+from slurmddp.runtime.checkpoint.survivors import Survivor
 from slurmddp.runtime.checkpoint.training_state import Stateful, TrainingState
 from slurmddp.runtime.exiting.record import write_event
 from slurmddp.runtime.step_times import StepTimer, Stragglers, timer_from_environment
@@ -85,6 +86,7 @@ class Checkpointer:
         self._in_step = self._save_asked = False
         store = _open_store(folder, keep, self._session)
         self._saver = Saver(self._training, self._session, store)
+        self._survivor = Survivor(self._training, self._session, store)
         restored = restore_newest(self._training, store, self._session) if store else None
         self._saver.last_saved, self.step = restored, restored or 0
 
@@ -118,6 +120,7 @@ class Checkpointer:
                 )
                 write_event(self._session, timing)
             self.save()
+            self._survivor.end()
             self._loop.end(describe_saved=partial(self._saver.describe_saved, self.step))
         except GeneratorExit:  # the program left the loop, by `break` or an exception; its step is not finished
             self._in_step = False
@@ -150,8 +153,9 @@ class Checkpointer:
             self._training.restore_random()
         self._saver.begun_at = time.monotonic()
         write_event(self._session, Loop(step=self.step, total=self.total))
-        measure, describe_saved = self._stragglers.measure, self._saver.describe_saved
-        self._loop.begin(self.step, group=self._session.control, measure=measure, describe_saved=describe_saved)
+        self._survivor.begin(self.step)
+        hooks: dict[str, Any] = {"describe_saved": self._saver.describe_saved, "rescue": self._survivor.save}
+        self._loop.begin(self.step, group=self._session.control, measure=self._stragglers.measure, **hooks)
 
     def _finish_step(self) -> None:
         """Count a step, and do after it what all ranks agreed on: stop, begin a checkpoint, or nothing."""
@@ -163,6 +167,7 @@ class Checkpointer:
             self._sampler.consumed += self._sampler.global_batch
         if self._step_timer:
             self._step_timer.count()
+        self._survivor.keep(self.step)  # before the ranks agree: there, too, a peer may be gone
         decides = self._saver.check(self.step)  # only rank 0's clock counts
         late = self._every_s is not None and time.monotonic() >= self._saver.begun_at + self._every_s
         agreed = self._loop.poll(self.step, save=decides and late)
@@ -176,6 +181,7 @@ class Checkpointer:
 
     def _stop(self) -> NoReturn:
         self.save()
+        self._survivor.end()
         self._loop.leave(self._saver.describe_saved(self.step))
 
 

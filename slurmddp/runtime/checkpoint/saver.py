@@ -14,6 +14,7 @@ from slurmddp.errors import PeerError
 from slurmddp.runs.training_events import Checkpoint, CheckpointFailed, Resume
 from slurmddp.runtime.checkpoint.staging import Snapshot, State, broadcast, check_plain, gather
 from slurmddp.runtime.checkpoint.store import INDEX, Saved, Store
+from slurmddp.runtime.checkpoint.survivors import adopt
 from slurmddp.runtime.checkpoint.training_state import MODEL, RANKS, STATE, TrainingState
 from slurmddp.runtime.exiting.classify import one_line
 from slurmddp.runtime.exiting.record import write_event
@@ -107,10 +108,16 @@ class Saver:
             write_event(self._session, CheckpointFailed(step=step, reason=reason))
 
     def describe_saved(self, step: int | None = None) -> str:
-        """Return what was saved, for the message of a stop after `step`, or before its end; rank 0 knows it."""
+        """Return what was saved, for the message of a stop after `step`, or before its end."""
         if step is not None and self.last_saved == step:
             return f"saved step {step}"
-        return "nothing was saved" if self.last_saved is None else f"nothing was saved since step {self.last_saved}"
+        if not self._session.is_main:
+            return "rank 0 knows the newest checkpoint"
+        return (
+            "no checkpoint was saved"
+            if self.last_saved is None
+            else f"the newest checkpoint is of step {self.last_saved}"
+        )
 
 
 def restore_newest(training: TrainingState, store: Store, session: Session) -> int | None:
@@ -146,6 +153,7 @@ def _find_newest(store: Store, session: Session) -> Saved | None:
     if session.is_main:
         chosen: str | tuple[int, str] | None = _FAILED
         try:
+            adopt(store, session)
             saved = store.newest()
             chosen = (saved.step, saved.digest) if saved else None
             return saved

@@ -78,7 +78,7 @@ class Store:
         self, folder: Path, *, identity: str, keep: int, owner: Ownership | None, say: Callable[[str], None]
     ) -> None:
         self.folder = folder
-        self._identity = identity
+        self.identity = identity
         self._keep = keep
         self._owner = owner
         self._say = say
@@ -94,10 +94,10 @@ class Store:
         Raises FencedError when another attempt owns the run, OSError when the disk refuses (then nothing is left
         behind), RankError when that step exists and belongs to another run.
         """
-        self._check_owner()
+        self.check_owner()
         self.folder.mkdir(parents=True, exist_ok=True)
         if not (self.folder / IDENTITY).exists():  # the folder was removed during the run
-            create_exclusively(self.folder / IDENTITY, self._identity)
+            create_exclusively(self.folder / IDENTITY, self.identity)
         self._remove_leftovers()
         folder = self.folder / f"step-{step:09d}"
         there = self._verify_own(folder) if folder.exists() else None
@@ -143,17 +143,17 @@ class Store:
         temporary = Path(tempfile.mkdtemp(dir=self.folder, prefix=f".{folder.name}."))
         try:
             files = fill(temporary)
-            content = {"format": FORMAT, "step": step, "identity": self._identity, "note": note, "files": files}
+            content = {"format": FORMAT, "step": step, "identity": self.identity, "note": note, "files": files}
             # as JSON, with a checksum of every byte after the checksum itself; `_decode` reads it
             rest = json.dumps(content, indent=1, allow_nan=False)[1:] + "\n"
             manifest = f'{{\n "checksum": "{hashlib.sha256(rest.encode()).hexdigest()}",{rest}'.encode()
             _write(temporary / MANIFEST, manifest)
             sync_folder(temporary)
-            self._check_owner()
+            self.check_owner()
             temporary.rename(folder)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
-            self._check_owner()  # its new owner may have removed the files
+            self.check_owner()  # its new owner may have removed the files
             raise
         sync_folder(self.folder)
         return hashlib.sha256(manifest).hexdigest()
@@ -161,9 +161,9 @@ class Store:
     def _verify_own(self, folder: Path) -> Saved | None:
         """Return a verified checkpoint of this run; None when it is broken, after renaming it."""
         found = self._verify(folder, thorough=True)
-        if found and found.identity != self._identity:
+        if found and found.identity != self.identity:
             raise RankError(
-                f"checkpoint {folder} belongs to another run ({found.identity}; this one is {self._identity}); "
+                f"checkpoint {folder} belongs to another run ({found.identity}; this one is {self.identity}); "
                 "remove it, or start over with --reset"
             )
         return found
@@ -172,7 +172,7 @@ class Store:
         try:
             return _read(folder, thorough=thorough)
         except _BrokenError as error:
-            self._check_owner()
+            self.check_owner()
             names = chain([f"broken-{folder.name}"], (f"broken-{folder.name}.{number}" for number in count(1)))
             aside = next(path for name in names if not (path := self.folder / name).exists())
             folder.rename(aside)
@@ -182,9 +182,9 @@ class Store:
 
     def _prune(self) -> None:
         checked = [self._verify(folder, thorough=False) for folder in self._steps()]
-        own = [found for found in checked if found and found.identity == self._identity]
+        own = [found for found in checked if found and found.identity == self.identity]
         for found in own[self._keep :]:
-            self._check_owner()
+            self.check_owner()
             try:
                 found.folder.rename(tempfile.mkdtemp(dir=self.folder, prefix=f".{found.folder.name}."))
             except OSError as error:
@@ -193,7 +193,7 @@ class Store:
 
     def _remove_leftovers(self) -> None:
         for leftover in self.folder.glob(".step-*"):
-            self._check_owner()
+            self.check_owner()
             shutil.rmtree(leftover, ignore_errors=True)  # files that are still open are removed the next time
 
     def _steps(self) -> list[Path]:
@@ -203,7 +203,8 @@ class Store:
         found = [(int(match[1]), path) for path in self.folder.iterdir() if (match := _STEP.fullmatch(path.name))]
         return [path for _, path in sorted(found, reverse=True)]
 
-    def _check_owner(self) -> None:
+    def check_owner(self) -> None:
+        """Raise FencedError when another attempt owns the run."""
         if self._owner:
             self._owner.check()
 

@@ -9,6 +9,7 @@ The model's entries have the names of the plain module, without `module.` of Dis
 and without `_orig_mod.` of torch.compile. So `torch.load(".../model.pt")` fits the model of the training script.
 """
 
+import ctypes
 import random
 import sys
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,8 @@ from slurmddp.runtime.checkpoint.ddp_buckets import Layout
 from slurmddp.runtime.checkpoint.staging import State, check_plain
 
 MODEL, STATE, RANKS = "model.pt", "state.pt", "ranks.pt"
+_MT19937_BYTES = 2500
+"""Of 624 numbers and the position (numpy/random/src)."""
 
 
 class Stateful(Protocol):
@@ -62,8 +65,20 @@ class TrainingState:
         }
         """Of each DistributedDataParallel in these modules, at any depth, by part and path."""
         self._random: State | None = None
+        self._numpy: tuple[bytes, tuple[Any, ...]] = (b"", ())
+        """numpy's generator as it lies in memory, and its state."""
         check_plain(_states_of(self._replicated))
         check_plain(_states_of(self._own))
+
+    def collect_others(self) -> State:
+        """Return the states of the parts that are neither modules nor optimizers, and the optimizers' options."""
+        parts, options = State(), State()
+        for name, part in self._replicated.items():
+            if isinstance(part, torch.optim.Optimizer):
+                options[name] = [{key: group[key] for key in group if key != "params"} for group in part.param_groups]
+            elif not isinstance(part, nn.Module):
+                parts[name] = state_of(part)
+        return {"parts": parts, "options": options}
 
     def collect_files(self, step: int) -> dict[str, Any]:
         """Return the contents of model.pt and state.pt; nothing is copied."""
@@ -78,7 +93,7 @@ class TrainingState:
         if self._device.type == "cuda":
             generators["cuda"] = torch.cuda.get_rng_state(self._device)
         if "numpy" in sys.modules:
-            generators["numpy"] = _plain_state(sys.modules["numpy"].random)
+            generators["numpy"] = self._read_numpy()
         hooks: dict[str, list[State]] = {name: [] for name in self.modules}
         for name, module in self.modules.items():
             for hook in _hooks(module):  # the fields of a PowerSGDState; its generator becomes plain values
@@ -93,6 +108,17 @@ class TrainingState:
             "hooks": hooks,
             "own": _states_of(self._own),
         }
+
+    def _read_numpy(self) -> tuple[Any, ...]:
+        """Read numpy's global generator, which takes 45 us, only if it may have changed."""
+        generator = sys.modules["numpy"].random
+        source = generator.mtrand._rand._bit_generator  # noqa: SLF001 - no public name is as cheap
+        if type(source).__name__ != "MT19937":
+            return _plain_state(generator)
+        memory = ctypes.string_at(source.ctypes.state_address, _MT19937_BYTES)
+        if memory != self._numpy[0] or self._numpy[1][3]:  # a second normal number, whose use changes nothing else
+            self._numpy = memory, _plain_state(generator)
+        return self._numpy[1]
 
     def restore(self, shared: State, states: State) -> int:
         """Restore the content of state.pt and the `states` of the parts that are not in it; return the step."""

@@ -58,6 +58,8 @@ class Hooks:
     end_call: Callable[[Reason], Verdict | None] = lambda _: None
     """Saves a callable and returns how it ends; None when it is about to end by itself."""
     answer_executable: Answer = lambda: None
+    rescue: Callable[[], None] = lambda: None
+    """Saves what this rank still holds of the training, when the attempt fails."""
 
 
 class Stopping:
@@ -139,11 +141,18 @@ class Stopping:
         with self._changed:
             if self._phase is not self._answered_phase:
                 return
+            if end.verdict.status == exit_codes.RETRYABLE:
+                self.rescue()
             with contextlib.suppress(OSError):  # a full disk must not keep the process alive
                 if end.record:
                     write_end(self.rank, end.verdict)
                 print_line(f"{end.verdict.reason}; ending with status {end.verdict.status}")
             self._process_exit.leave(end.verdict.status)
+
+    def rescue(self) -> None:
+        """Save what this rank still holds of the training; the signal thread does not end the process meanwhile."""
+        with self._changed, contextlib.suppress(Exception):
+            self._hooks.rescue()
 
     def await_exit(self, limit_s: float) -> None:
         """Give an answer that is about to end the process the time to do so."""

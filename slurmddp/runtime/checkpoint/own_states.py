@@ -1,0 +1,130 @@
+"""What only one rank has after a step, as bytes, and the exchange of it with other ranks, which outlive the rank.
+
+A state is packed by marshal, which takes a tenth of the time of torch.save and calls no code, behind its length and a
+code made with the attempt's secret (HMAC, RFC 2104): gloo does not ask who sends.
+"""
+
+from __future__ import annotations
+import ctypes
+import hmac
+import marshal
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from slurmddp.runtime.checkpoint.staging import State
+from slurmddp.runtime.session import Session
+
+_MOST_BYTES: Final = 2**19
+"""For the state of one rank after one step; a larger one is not kept."""
+_ROOM_BYTES: Final = 4096
+"""By so much the states may grow during the training."""
+_HEAD: Final = struct.Struct("<I32s")
+"""The length of what follows, and its code."""
+
+
+class OwnState(NamedTuple):
+    """What only one rank has after a step."""
+
+    attempt: str
+    step: int
+    rank: int
+    is_early: bool
+    """Whether it is that of after the forward of the step, and not of its end."""
+    state: Any
+    """As `TrainingState.collect_own` returns it; packed by `pack`, until it is read."""
+
+    def seal(self, secret: str) -> bytes:
+        """Return it as bytes that `open_states` reads; empty where there is no state, or too large a one."""
+        content = marshal.dumps(tuple(self))
+        return _HEAD.pack(len(content), _code(content, secret)) + content if 0 < len(self.state) < _MOST_BYTES else b""
+
+
+def pack(state: State) -> bytes:
+    """Return a state as bytes, equal ones for equal states; empty where marshal does not know a value of it."""
+    with suppress(ValueError):
+        return marshal.dumps(_to_plain(state), 2)  # from version 3 on, equal values may differ
+    return b""
+
+
+def is_sealed(sealed: bytes, secret: str) -> bool:
+    """Tell whether a state is whole, and was sealed with the secret."""
+    if len(sealed) <= _HEAD.size:
+        return False
+    size, code = _HEAD.unpack_from(sealed)
+    return size == len(sealed) - _HEAD.size and hmac.compare_digest(code, _code(sealed[_HEAD.size :], secret))
+
+
+def open_states(content: bytes) -> Iterator[OwnState]:
+    """Yield the states in a file of this user's own, where they lie one behind the other."""
+    while content:
+        end = _HEAD.size + _HEAD.unpack_from(content)[0]
+        found = OwnState(*marshal.loads(content[_HEAD.size : end]))  # noqa: S302 - of this user's own file
+        yield found._replace(state=_from_plain(marshal.loads(found.state)))  # noqa: S302
+        content = content[end:]
+
+
+class Partners:
+    """Two other ranks, one of them on another node where there is one, that keep the states of this rank.
+
+    This rank keeps those of two others. All ranks make it, and call its methods, together.
+    """
+
+    def __init__(self, session: Session, size: int) -> None:
+        """Agree with all ranks on the length of a message: `size` is that of this rank's packed state in bytes."""
+        self._group, world_size = session.control, session.world_size
+        most = torch.tensor([size, session.local_world_size], dtype=torch.int64)
+        dist.all_reduce(most, dist.ReduceOp.MAX, self._group)
+        longest, ranks_a_node = most.tolist()
+        ways = [way for way in dict.fromkeys(way % world_size for way in (ranks_a_node, 1, 2)) if way][:2]
+        self._to, self._sources = ([(session.rank + sign * way) % world_size for way in ways] for sign in (1, -1))
+        self._sent, *self._received = (torch.zeros(longest + _ROOM_BYTES, dtype=torch.uint8) for _ in (0, *ways))
+        self._works: list[dist.Work | None] = []
+
+    def send(self, sealed: bytes) -> None:
+        """Begin to send a state of this rank, and to receive one of each of the two others."""
+        message = self._sent.numpy().data
+        fits = _HEAD.size <= len(sealed) <= len(message)
+        _HEAD.pack_into(message, 0, 0, b"")
+        message[: len(sealed) * fits] = sealed[: len(sealed) * fits]
+        self._works = [dist.isend(self._sent, to, self._group) for to in self._to]
+        self._works += [dist.irecv(at, source, self._group) for at, source in zip(self._received, self._sources)]
+
+    def receive(self) -> list[bytes]:
+        """Return the states of the others when they have come, empty for none; raise torch's error for a lost rank."""
+        works, self._works = self._works, []
+        for work in filter(None, works):
+            work.wait()
+        messages = [received.numpy().data for received in self._received]
+        sizes = [_HEAD.unpack_from(message)[0] for message in messages]
+        return [bytes(message[: size and _HEAD.size + size]) for message, size in zip(messages, sizes)]
+
+
+def _code(content: bytes, secret: str) -> bytes:
+    return hmac.digest(secret.encode(), content, "sha256")
+
+
+def _to_plain(value: Any) -> Any:
+    """Return a state with plain values in place of tensors, for marshal."""
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu().contiguous()
+        return (..., str(value.dtype)[6:], tuple(value.shape), ctypes.string_at(value.data_ptr(), value.nbytes))
+    if isinstance(value, dict):
+        return {key: _to_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)) and any(isinstance(item, (torch.Tensor, dict, list)) for item in value):
+        return type(value)(map(_to_plain, value))
+    return value
+
+
+def _from_plain(value: Any) -> Any:
+    if isinstance(value, tuple) and value[:1] == (...,):
+        dtype, shape, content = value[1:]
+        flat = torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
+        return flat.view(getattr(torch, dtype)).reshape(shape)
+    if isinstance(value, dict):
+        return {key: _from_plain(item) for key, item in value.items()}
+    return type(value)(map(_from_plain, value)) if isinstance(value, (list, tuple)) else value

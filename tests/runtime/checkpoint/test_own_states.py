@@ -1,0 +1,77 @@
+"""What only one rank has after a step, as bytes, and with the other ranks that keep it."""
+
+import multiprocessing
+import os
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from slurmddp.runtime.checkpoint.own_states import OwnState, Partners, is_sealed, open_states, pack
+
+SECRET = "of this attempt"  # noqa: S105 - of this test
+STATE = {
+    "numbers": (1, 2.5, None, True, "text"),
+    "tensors": [torch.arange(6).reshape(2, 3), torch.tensor(1.5, dtype=torch.bfloat16), torch.zeros(0)],
+    "nested": {"pair": (torch.ones(2), {3: torch.ones(1)})},
+}
+
+
+def sealed(step, *, state=None):
+    return OwnState("17.0.0", step, 3, False, pack(state or STATE)).seal(SECRET)  # noqa: FBT003 - of a named tuple
+
+
+def test_a_state_is_read_as_it_was_packed():
+    first, second = open_states(sealed(7) + sealed(8))
+    assert (first.step, second[:4]) == (7, ("17.0.0", 8, 3, False))
+    read = second.state
+    assert read["numbers"] == STATE["numbers"]
+    assert all(torch.equal(one, other) for one, other in zip(read["tensors"], STATE["tensors"], strict=True))
+    assert read["tensors"][1].dtype == torch.bfloat16
+    assert torch.equal(read["nested"]["pair"][1][3], torch.ones(1))
+
+
+@pytest.mark.parametrize("content", [b"", b"torn" * 20, sealed(8)[:-1], sealed(8) + b"0", b"\xff" * 99, bytes(99)])
+def test_what_is_not_whole_or_was_sealed_by_another_is_told(content):
+    assert is_sealed(sealed(8), SECRET)
+    assert not is_sealed(sealed(8), "of another attempt")
+    assert not is_sealed(content, SECRET)
+
+
+def test_a_state_that_marshal_does_not_know_or_that_is_too_large_is_not_kept():
+    assert pack({"own": object()}) == b""
+    assert sealed(1, state={"own": object()}) == b""
+    assert sealed(1, state={"own": torch.zeros(2**17)}) == b""
+
+
+def exchange(rank, store, ranks_a_node, received):
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=4)
+    session = SimpleNamespace(control=None, rank=rank, world_size=4, local_world_size=ranks_a_node)
+    own = pack({"own": rank})
+    partners = Partners(session, len(own))
+    for content in (own, b"", b"x" * 9000, own):
+        partners.send(OwnState("17.0.0", 1, rank, False, content).seal(SECRET) if content else b"")  # noqa: FBT003
+        received.put((rank, partners.receive()))
+    dist.barrier()
+    received.close()
+    received.join_thread()
+    os._exit(0)
+
+
+@pytest.mark.parametrize(("ranks_a_node", "sources"), [(2, (-2, -1)), (1, (-1, -2)), (4, (-1, -2))])
+def test_two_others_keep_the_state_of_each_rank_one_of_them_on_another_node(tmp_path, ranks_a_node, sources):
+    context = multiprocessing.get_context("spawn")
+    received = context.Queue()
+    started = [
+        context.Process(target=exchange, args=(rank, tmp_path / "store", ranks_a_node, received)) for rank in range(4)
+    ]
+    for process in started:
+        process.start()
+    got = [received.get(timeout=120) for _ in range(16)]
+    for process in started:
+        process.join()
+    for rank in range(4):
+        states = [[[one.state for one in open_states(each)] for each in contents] for to, contents in got if to == rank]
+        whole = [[{"own": (rank + way) % 4}] for way in sources]
+        assert states == [whole, [[], []], [[], []], whole]

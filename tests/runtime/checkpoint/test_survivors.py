@@ -1,0 +1,232 @@
+"""What a rank keeps after each step, what a survivor saves, and what the next start makes of it."""
+
+import json
+import multiprocessing
+import random
+from types import SimpleNamespace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from slurmddp.runtime.checkpoint import survivors
+from slurmddp.runtime.checkpoint.own_states import OwnState, open_states
+from slurmddp.runtime.checkpoint.store import Store, ensure_identity
+from slurmddp.runtime.checkpoint.survivors import Survivor, adopt
+from slurmddp.runtime.checkpoint.training_state import TrainingState
+
+CPU = torch.device("cpu")
+
+
+class Partners:
+    """Gives each state to the other of two ranks at once."""
+
+    ranks: ClassVar[dict[int, "Rank"]] = {}
+
+    def __init__(self, session, _):
+        self._to = 1 - session.rank
+
+    def send(self, sealed):
+        for state in open_states(sealed):
+            if self._to in self.ranks:
+                self.ranks[self._to].survivor._kept[0, state.step % 2] = sealed
+
+    def receive(self):
+        return []
+
+
+class Rank:
+    """One of two ranks that train the same model, without a group."""
+
+    def __init__(self, folder, number, said):
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
+        self.optimizer = torch.optim.AdamW(self.model.parameters())
+        self.schedule = torch.optim.lr_scheduler.LinearLR(self.optimizer, 1.0, 0.1, 10)
+        shared = {"optimizer": self.optimizer, "schedule": self.schedule}
+        self.training = TrainingState(model=self.model, shared=shared, own={}, device=CPU)
+        self.session = SimpleNamespace(
+            device=CPU,
+            control=object(),
+            rank=number,
+            world_size=2,
+            is_main=not number,
+            job="17",
+            attempt="0.0",
+            secret="known to this attempt",  # noqa: S106 - of this test
+            print=said.append,
+            list_ranks=lambda ranks: f"ranks {ranks}",
+        )
+        identity = ensure_identity(folder, said.append)
+        self.store = Store(folder, identity=identity, keep=2, owner=None, say=said.append)
+        self.survivor = Survivor(self.training, self.session, self.store)
+        Partners.ranks[number] = self
+        self.survivor.begin(0)
+
+    def forward(self):
+        self.loss = self.model(torch.ones(3, 4)).sum()
+
+    def step(self, number, *, draws_late=False):
+        torch.manual_seed(number)  # the same dropout on both, in place of averaged gradients
+        self.forward()
+        self.loss.backward()
+        self.optimizer.step()
+        if draws_late:
+            random.random()  # noqa: S311 - no secret
+        self.survivor.keep(number)
+
+
+@pytest.fixture
+def said():
+    return []
+
+
+@pytest.fixture
+def ranks(tmp_path, said, monkeypatch):
+    """Two ranks after four steps."""
+    (tmp_path / "checkpoints").mkdir()
+    monkeypatch.setattr(survivors, "Partners", Partners)
+    monkeypatch.setattr(Partners, "ranks", {})
+    monkeypatch.setattr(survivors, "write_event", lambda *_: None)
+    made = [Rank(tmp_path / "checkpoints", number, said) for number in range(2)]
+    for step in range(1, 5):
+        for rank in made:
+            rank.step(step)
+    return made
+
+
+def adopted(ranks):
+    """Return the checkpoint that the next start has made; None without one."""
+    adopt(ranks[0].store, ranks[0].session)
+    assert not [*ranks[0].store.folder.glob(".survived-*")]
+    return ranks[0].store.newest()
+
+
+def test_a_survivor_saves_the_last_finished_step_whatever_the_one_in_flight_has_changed(ranks):
+    for rank in ranks:  # of both the numbers of this process
+        rank.survivor.keep(4)
+    wanted, own = ranks[1].model.state_dict(), ranks[0].training.collect_own()
+    wanted = {name: value.clone() for name, value in wanted.items()}
+    buffers = {name: value.clone() for name, value in own["buffers"]["model"].items()}
+    ranks[1].forward()
+    assert not torch.equal(ranks[1].model[1].running_mean, wanted["1.running_mean"])
+    ranks[1].survivor.save()
+    saved = adopted(ranks)
+    assert saved.step == 4
+    model, states = (ranks[0].store.load(saved, name) for name in ("model.pt", "ranks.pt"))
+    assert all(torch.equal(model[name], {**wanted, **buffers}[name]) for name in wanted)
+    assert all(torch.equal(states[0]["buffers"]["model"][name], value) for name, value in buffers.items())
+    assert torch.equal(states[0]["random"]["torch"], own["random"]["torch"])
+    assert states[0]["random"]["python"] == own["random"]["python"]
+    assert states[0]["random"]["numpy"][2:] == own["random"]["numpy"][2:]
+
+
+def test_what_a_step_in_flight_has_done_to_the_schedule_is_put_back(ranks):
+    """A program may step its schedule, or set the rate, before the optimizer's step."""
+    wanted, rate = ranks[1].schedule.state_dict(), ranks[1].optimizer.param_groups[0]["lr"]
+    ranks[1].schedule.step()
+    ranks[1].optimizer.param_groups[0]["lr"] = 7.0
+    ranks[1].survivor.save()
+    parts = ranks[0].store.load(adopted(ranks), "state.pt")["parts"]
+    assert parts["schedule"] == wanted
+    assert parts["optimizer"]["param_groups"][0]["lr"] == rate
+
+
+def test_a_rank_that_died_after_its_gradients_has_the_state_of_after_its_forward(ranks, said):
+    ranks[0].forward()
+    ranks[0].survivor._note_begun(ranks[0].optimizer)  # and then it dies
+    ranks[1].step(5)
+    ranks[1].survivor.save()
+    assert adopted(ranks).step == 5
+    assert "ranks [0] ended before the end of step 4" in said[-1]
+
+
+def test_where_a_rank_has_ever_drawn_after_its_forward_that_state_does_not_count(ranks, said):
+    ranks[0].step(5, draws_late=True)
+    ranks[1].step(5)
+    ranks[0].forward()
+    ranks[0].survivor._note_begun(ranks[0].optimizer)
+    ranks[1].step(6)
+    ranks[1].survivor.save()
+    assert adopted(ranks) is None
+    assert said[-1] == "step 6, saved by a survivor, cannot be used: the state of ranks [0] is lost"
+
+
+def test_nothing_is_saved_once_an_optimizer_has_begun(ranks):
+    ranks[1].forward()
+    ranks[1].loss.backward()
+    ranks[1].optimizer.step()
+    ranks[1].survivor.save()
+    assert adopted(ranks) is None
+
+
+def test_nothing_is_saved_of_parameters_that_something_else_has_changed(ranks):
+    with torch.no_grad():
+        ranks[1].model[0].weight.zero_()
+    ranks[1].survivor.save()
+    assert adopted(ranks) is None
+
+
+def save_in_processes(ranks):
+    saving = [multiprocessing.get_context("fork").Process(target=rank.survivor.save) for rank in ranks]
+    for process in saving:
+        process.start()
+    for process in saving:
+        process.join()
+    assert [process.exitcode for process in saving] == [0, 0]
+
+
+def test_of_several_survivors_one_saves(ranks, capfd):
+    save_in_processes(ranks)
+    assert capfd.readouterr().out.count("saved step 4") == 1
+    assert adopted(ranks).step == 4
+
+
+def test_survivors_whose_parameters_differ_save_nothing_that_is_used(ranks, said):
+    ranks[1].model[0].weight.data[0, 0] += 1  # no version counts a change of `.data`
+    save_in_processes(ranks)
+    assert adopted(ranks) is None
+    assert said[-1] == "step 4, saved by a survivor, cannot be used: the ranks' parameters differ"
+
+
+@pytest.mark.parametrize("forged", [b"", b"torn", OwnState("17.0.0", 4, 0, False, b"0").seal("a guess")])  # noqa: FBT003
+def test_a_state_that_was_torn_or_sealed_by_another_is_not_written(ranks, said, forged):
+    ranks[1].survivor._kept[0, 0] = forged
+    ranks[1].survivor.save()
+    assert adopted(ranks) is None
+    assert said[-1] == "step 4, saved by a survivor, cannot be used: the state of ranks [0] is lost"
+
+
+def test_a_survivor_that_dies_while_it_writes_or_has_no_space_leaves_the_checkpoint_before(ranks, monkeypatch, capsys):
+    ranks[0].store.write(2, {"model.pt": {}}, {})
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            survivors, "save_parts", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+        )
+        ranks[1].survivor.save()
+    assert capsys.readouterr().out == "rank 1 could not save step 4: No space left on device\n"
+    assert adopted(ranks).step == 2
+
+
+def test_an_older_step_than_the_newest_checkpoint_and_another_attempts_states_do_not_count(ranks, said):
+    ranks[0].store.write(9, {"model.pt": {}}, {})
+    ranks[1].survivor.save()
+    assert adopted(ranks).step == 9
+    ranks[1].survivor.begin(10)
+    ranks[1].survivor.save()
+    (note,) = ranks[0].store.folder.glob(".survived-*/*/survived.json")
+    note.write_text(json.dumps({**json.loads(note.read_text()), "attempt": "17.1.0"}))
+    assert adopted(ranks).step == 9
+    assert said[-1] == "step 10, saved by a survivor, cannot be used: the state of ranks [0, 1] is lost"
+
+
+def test_a_normal_number_that_numpy_has_left_over_is_in_the_state():
+    training = TrainingState(model=nn.Linear(1, 1), shared={}, own={}, device=CPU)
+    np.random.seed(1)  # noqa: NPY002 - the global generator
+    np.random.standard_normal()  # noqa: NPY002
+    left = training.collect_own()["random"]["numpy"]
+    np.random.standard_normal()  # noqa: NPY002
+    used = training.collect_own()["random"]["numpy"]
+    assert (left[3], used[3]) == (1, 0) and torch.equal(left[1], used[1])
