@@ -30,7 +30,7 @@ from slurmddp.diagnose.tracebacks import (
     names_exception,
     ordinary_lines,
 )
-from slurmddp.runs.log_tail import modification_time, read_timestamp, relative_path
+from slurmddp.runs.log_tail import relative_path
 
 SUSPICIOUS_LINES: Final = 3
 """How many lines are shown when the cause is not known."""
@@ -105,14 +105,15 @@ def make_observation(
     return weaken(seen) if seen.ran_on and seen.is_cause else seen
 
 
+def _observe(rule: Rule, groups: Mapping[str, str], line: LogLine, **more: Any) -> Observation:
+    """Return the observation of a rule in a line of a log."""
+    found = make_evidence(line)
+    return make_observation(rule, groups, found, time=line.time, rank=line.rank, host=line.host, **more)
+
+
 def weaken(seen: Observation) -> Observation:
     """Return an observation as likely, and a cause as a symptom: the program may have gone on after it."""
     return replace(seen, role="symptom" if seen.is_cause else seen.role, sure="likely")
-
-
-def read_time(line: LogLine, near: float) -> float | None:
-    """Return the time in a line's timestamp, in seconds since 1970; None if it has none."""
-    return read_timestamp((line.prefix + line.text).encode(), near=near)
 
 
 def find_exception_rule(texts: Sequence[str]) -> tuple[int, Rule, Mapping[str, str]] | None:
@@ -127,7 +128,7 @@ def find_exception_rule(texts: Sequence[str]) -> tuple[int, Rule, Mapping[str, s
     return next(iter(specific or roots[-1:] or found[-1:]), None)
 
 
-def observe_tracebacks(lines: _Lines, *, rank: int | None, host: str = "", worked: int = -1) -> Iterator[Observation]:
+def observe_tracebacks(lines: _Lines, *, worked: int = -1) -> Iterator[Observation]:
     """Yield an observation for each traceback that seems to be fatal; `worked` is where the job was at work last."""
     lines = drop_ignored(lines)
     shapes = [line_shape(line.text) for line in ordinary_lines(lines) if not names_exception(line.text)]
@@ -142,22 +143,17 @@ def observe_tracebacks(lines: _Lines, *, rank: int | None, host: str = "", worke
             hung = any(means(text, "signal") for text in last) and 2 * fresh[end] >= len(shapes) - end  # no more steps
             line, after = traceback.exceptions[index], min(traceback.lines_after, 1 if hung else len(lines))
             frame = traceback.own_frame if line is traceback.exceptions[-1] else None
-            known = {"time": line.time, "lines_after": after, "frame": make_evidence(frame) if frame else None}
             most = 0 if last and not hung else MOST_AFTER_FATAL  # another one ended the program
-            known["ran_on"] = after > most or line.offset < worked
-            yield make_observation(rule, groups, make_evidence(line), rank=rank, host=host or line.host, **known)
+            more = {"lines_after": after, "ran_on": after > most or line.offset < worked}
+            yield _observe(rule, groups, line, frame=make_evidence(frame) if frame else None, **more)
 
 
-def observe_lines(
-    lines: _Lines, printed: _Lines = (), *, near: float | None = None, rank: int | None = None, host: str = ""
-) -> Iterator[Observation]:
-    """Yield the first observation of each key by the rules for any line; the time is that in the line.
+def observe_lines(lines: _Lines, printed: _Lines = ()) -> Iterator[Observation]:
+    """Yield the first observation of each key by the rules for any line; `printed` are all, if some were left out.
 
-    `near` is a time near it; `printed` are all lines, if some were left out. If the program ran on after a line, the
-    observation is a symptom at most: it may be a warning, or tell of a failure after which the program tried again.
+    If the program ran on after a line, the observation is a symptom at most: it may be a warning, or tell of a failure
+    after which the program tried again.
     """
-    if near is None:
-        near = modification_time(lines[0].path) if lines else None
     known: set[tuple[str, bool]] = set()
     ordinary_after, work, ranks = count_ordinary_after(lines), _find_work(lines), _find_ranks(printed)
     for index, line in enumerate(lines):
@@ -167,12 +163,9 @@ def observe_lines(
             known.add((match[0].key, match[0].general))
             is_script = means(line.text, "script")
             after = None if means(line.text, "slurm") and not is_script else ordinary_after[index + 1]
-            time = read_time(line, near or 0.0) if line.time is None else line.time
-            own_rank, place = line.rank if rank is None else rank, host or line.host
             was_outlived = (after or 0) > OUTLIVED_LINES or line.offset < worked
             ran_on = was_outlived or (is_script and _has_begun(line, printed or lines))
-            more: dict[str, Any] = {"time": time, "lines_after": after, "ran_on": ran_on}
-            yield make_observation(*match, make_evidence(line), rank=own_rank, host=place, **more)
+            yield _observe(*match, line, lines_after=after, ran_on=ran_on)
 
 
 def _find_work(lines: _Lines, *, least: int = 1) -> int:
@@ -243,9 +236,8 @@ def observe_last_words(
             goes_on = bool(after) and (text != line.text or rule.place == "end" or line.offset < worked)
             if is_weak and (goes_on or means(text, "warning")):
                 continue
-            evidence = replace(make_evidence(line), text=text.strip())
-            seen = make_observation(rule, groups, evidence, time=line.time, rank=line.rank, host=line.host)
-            seen = replace(seen, ran_on=line.offset < worked, sure="likely", lines_after=after)
+            seen = _observe(rule, groups, line._replace(text=text), lines_after=after)
+            seen = replace(seen, ran_on=line.offset < worked, sure="likely")
             if is_vague or rule.place == "end" or rule.key not in found:
                 found[rule.key] = replace(seen, role="symptom" if is_vague else seen.role)
             break
@@ -363,11 +355,9 @@ def _counts(seen: Observation, ordinary: Counter[str], *, may_be_well: bool, has
 
 def _read_last_start(path: Path, rank: int | None) -> list[LogLine]:
     """Return the lines of the last start in a file, each with the time of its own timestamp or the one above."""
-    lines, near, time = _last_start(strip_prefixes(read_lines(path))), modification_time(path) or 0.0, None
-    found = []
-    for line in lines:
-        own = read_time(line, near)
-        time = time if own is None else own
+    found, time = [], None
+    for line in _last_start(strip_prefixes(read_lines(path))):
+        time = time if line.time is None else line.time
         found.append(line._replace(time=time, rank=line.rank if rank is None else rank))
     return found
 
@@ -448,7 +438,7 @@ def _observe_file(lines: Sequence[LogLine], printed: Sequence[LogLine]) -> Itera
     found = [
         seen
         for part in streams.values()
-        for seen in observe_tracebacks(part, rank=part[0].rank, worked=max(at, ranks) if part[0].rank is None else at)
+        for seen in observe_tracebacks(part, worked=max(at, ranks) if part[0].rank is None else at)
     ]
     yield from sorted([*found, *observe_lines(lines, printed)], key=lambda seen: seen.line.number)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from slurmddp.diagnose.rule_types import Line
-from slurmddp.runs.log_tail import relative_path
+from slurmddp.runs.log_tail import read_timestamp, relative_path
 from slurmddp.text import clean_line
 
 HEAD_BYTES: Final = 2**17
@@ -46,7 +46,7 @@ class LogLine(NamedTuple):
     prefix: str = ""
     """What stood before the text: labels, timestamps, hosts."""
     time: float | None = None
-    """When it was printed, in seconds since 1970, by its own timestamp or the one above; None if that is not known."""
+    """When it was printed, in seconds since 1970, by its timestamp; None if that is not known."""
 
 
 def read_lines(
@@ -59,26 +59,29 @@ def read_lines(
     if not path.is_file():
         return []
     with suppress(OSError), path.open("rb") as file:
-        end = min(end, os.fstat(file.fileno()).st_size)
+        info = os.fstat(file.fileno())
+        end, written = min(end, info.st_size), info.st_mtime
         file.seek(begin)
         if end - begin <= head + tail:
-            return list(_split_lines(path, file.read(max(0, end - begin)), begin))
+            return list(_split_lines(path, file.read(max(0, end - begin)), begin, written))
         first = file.read(head)
         first = first[: max(map(first.rfind, _LINE_ENDS)) + 1]
         file.seek(end - tail)
         last = file.read(tail)
         cut = min((at for at in map(last.rstrip(b"\r\n").find, _LINE_ENDS) if at >= 0), default=-1) + 1
-        return [*_split_lines(path, first, begin), *_split_lines(path, last[cut:], end - tail + cut)]
+        behind = _split_lines(path, last[cut:], end - tail + cut, written)
+        return [*_split_lines(path, first, begin, written), *behind]
     return []
 
 
-def _split_lines(path: Path, data: bytes, offset: int) -> Iterator[LogLine]:
+def _split_lines(path: Path, data: bytes, offset: int, written: float) -> Iterator[LogLine]:
     for line in data.split(b"\n"):
         if line.strip(b"\0 \t\r"):  # of what a progress bar has overwritten, the last counts, and what is no bar
             *before, last = line.replace(b"\0", b"").rstrip(b"\r").split(b"\r")
             shown = *(part for part in before if part.strip() and not _BAR.search(part)), last
             for part in filter(None, chain.from_iterable(map(_KILL.split, shown))):
-                yield LogLine(path, offset, clean_line(part[: 4 * LINE_CHARS])[:LINE_CHARS].rstrip())
+                text = clean_line(part[: 4 * LINE_CHARS])[:LINE_CHARS].rstrip()
+                yield LogLine(path, offset, text, time=read_timestamp(text.encode(), near=written))
         offset += len(line) + 1
 
 

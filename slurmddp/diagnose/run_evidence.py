@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -103,7 +102,7 @@ def read_script_evidence(run: RunDir, job_id: str, events: Sequence[Event], fail
     written = f"{failure.status} {failure.reason}" if failure else ""
     started = any(event.kind == "attempt_start" for event in events)
     lines = [] if started else [line for line in _read_batch_log(run, job_id, LogPart()) if line.text != written]
-    observations = [*observe_tracebacks(lines, rank=None), *observe_lines(lines), *_observe_decisions(run, events)]
+    observations = [*observe_tracebacks(lines), *observe_lines(lines), *_observe_decisions(run, events)]
     if failure:
         line = Line(relative_path(failure.path), 1, written)
         observations += _observe_reason(failure.reason, line, failure.time)
@@ -182,14 +181,13 @@ def _observe_recorded_rank(record: ExitRecord, error: Path) -> Iterator[Observat
     rank, host = record.rank, record.host
     texts, time = _read_exceptions(error) or [record.reason], modification_time(error) or record.time
     index, rule, groups = find_exception_rule(texts) or (0, *_find_reason_rule(record.reason))
-    lines = strip_prefixes(read_lines(record.output, head=RANK_BYTES, tail=RANK_BYTES))
+    lines = _read_output(record.output, rank, host, time, head=RANK_BYTES, tail=RANK_BYTES)
     line, frame = _find_line(lines, texts[index], _record_line(record))
     own = make_observation(rule, groups, line, time=time, rank=rank, host=host, frame=frame)
     if own.is_cause and rule.key != EXIT_STATUS:
         yield own
         return
-    seen = observe_lines(lines, near=time, rank=rank, host=host)
-    others = _set_missing_time([other for other in seen if other.rule.key != rule.key], time)
+    others = [other for other in observe_lines(lines) if other.rule.key != rule.key]
     if not (own.is_cause and any(other.is_cause for other in others)):  # else its output says more than its status
         yield own
     yield from others
@@ -197,19 +195,20 @@ def _observe_recorded_rank(record: ExitRecord, error: Path) -> Iterator[Observat
 
 def _observe_silent_rank(output: Path, error: Path, rank: int, host: str) -> list[Observation]:
     """Return what the error file says of a rank without a record, else what its output says."""
-    lines = strip_prefixes(read_lines(output))
+    lines = _read_output(output, rank, host, modification_time(output))
     texts = _read_exceptions(error)
     if match := find_exception_rule(texts):
         index, rule, groups = match
         line, frame = _find_line(lines, texts[index], Line(relative_path(error), 0, texts[index]))
         time = modification_time(error)
         return [make_observation(rule, groups, line, time=time, rank=rank, host=host, frame=frame)]
-    found = [*observe_tracebacks(lines, rank=rank, host=host), *observe_lines(lines, rank=rank, host=host)]
-    return _set_missing_time(found, modification_time(output))
+    return [*observe_tracebacks(lines), *observe_lines(lines)]
 
 
-def _set_missing_time(observations: Sequence[Observation], time: float | None) -> list[Observation]:
-    return [replace(found, time=time) if found.time is None else found for found in observations]
+def _read_output(path: Path, rank: int, host: str, written: float | None, **parts: int) -> list[LogLine]:
+    """Return the lines of a rank's output, each with its rank, host and time: `written` where it has no timestamp."""
+    lines = strip_prefixes(read_lines(path, **parts))
+    return [line._replace(rank=rank, host=host or line.host, time=line.time or written) for line in lines]
 
 
 def _record_line(record: ExitRecord) -> Line:
