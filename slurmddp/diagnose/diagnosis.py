@@ -10,13 +10,14 @@ from typing import Final
 
 from slurmddp.background import run_in_background
 from slurmddp.diagnose.evidence import Evidence, read_log_evidence
-from slurmddp.diagnose.rule_types import NONE, RESUME, UNKNOWN, Diagnosis, Line
-from slurmddp.diagnose.rules import find_state_rule
+from slurmddp.diagnose.rule_types import NONE, RESUME, UNKNOWN, Diagnosis, Line, Rule
+from slurmddp.diagnose.rules import find_state_rule, load_rules
 from slurmddp.diagnose.run_evidence import read_attempt_evidence, read_script_evidence
 from slurmddp.diagnose.running import describe_activity
 from slurmddp.diagnose.verdict import judge
 from slurmddp.errors import ClusterError, SlurmddpError
 from slurmddp.outcome import Kind, Phase
+from slurmddp.runs.exit_records import ExitRecord
 from slurmddp.runs.facts import Job, describe_resume, is_resumable, judge_by_slurm, last_end, read_job, set_up_failure
 from slurmddp.runs.history import Event, History, read_outline
 from slurmddp.runs.layout import RunDir
@@ -85,10 +86,10 @@ def diagnose_attempt(run: RunDir, job_id: str, attempt: str, events: Sequence[Ev
     return judge(job, read_attempt_evidence(run, job_id, attempt, events))
 
 
-def diagnose_set_up(run: RunDir, job_id: str) -> Diagnosis:
+def diagnose_set_up(run: RunDir, job_id: str, events: Sequence[Event], failure: ExitRecord) -> Diagnosis:
     """Return why the set-up lines of a job failed, from its files alone. Slurm is not asked."""
-    job, events = _unknown_job(job_id)._replace(name=run.path.name), read_outline(run).of_job(job_id).supervision
-    return judge(job, read_script_evidence(run, job_id, events, set_up_failure(run, job_id, events)))
+    job = _unknown_job(job_id)._replace(name=run.path.name)
+    return judge(job, read_script_evidence(run, job_id, events, failure))
 
 
 def diagnose_ended(run: RunDir, job: JobInfo, environ: Mapping[str, str]) -> Diagnosis:
@@ -253,52 +254,46 @@ class _Case:
         by = f" by user {self.job.cancelled_by}" if self.job.cancelled_by else "; Slurm does not say by which user"
         if " by " in (reason := self.facts.outcome.reason):
             by = reason.removeprefix("cancelled")
-        found = self._diagnose_state(self.job._replace(state=self.job.state or "CANCELLED"), by=by)
+        rule = next(rule for rule in load_rules().own if rule.state == (self.job.state or "CANCELLED"))
         line = next((seen.line for seen in self.evidence.observations if seen.rule.key == "cancelled"), None)
         inner = judge(self.job, self.evidence)
         is_failure = inner.sure == "certain" and inner.cause not in _SLURM_KNOWS_BETTER
         others = f"before that: {inner.what}" if is_failure else ""
-        return replace(found, evidence=(line,) if line else (), others=others)
+        return rule.make_diagnosis(rule.what.format(by=by), evidence=(line,) if line else (), others=others)
 
     def _diagnose_failed(self) -> Diagnosis:
         """Return the cause by the files, then by the state."""
         found = judge(self.job, self.evidence)
         set_up = set_up_failure(self.run, self.job.job_id, self.events) if self.run else None
-        has_rule = not set_up and find_state_rule(self.job.state, self.job.exit_status) is not None
+        rule = None if set_up else find_state_rule(self.job.state, self.job.exit_status)
         if set_up and found.cause != "set-up-failed":
             found = replace(found, others=f"the {mask_secrets(set_up.reason)}")
-        if has_rule and (found.cause in _SLURM_KNOWS_BETTER or found.sure != "certain"):
-            found = self._prefer_state(found)
+        if rule and (found.cause in _SLURM_KNOWS_BETTER or found.sure != "certain"):
+            found = self._prefer_state(rule, found)
         if found.cause == UNKNOWN:
             found = self._explain_unknown(found)
         return replace(found, before=self._diagnose_earlier(found.attempt))
 
-    def _prefer_state(self, inner: Diagnosis) -> Diagnosis:
-        """Return the diagnosis by the job's state, with what the files add to it."""
-        found = self._diagnose_state(self.job)
-        if found.cause == inner.cause and inner.sure == "certain" and inner.host:
+    def _prefer_state(self, rule: Rule, inner: Diagnosis) -> Diagnosis:
+        """Return the diagnosis by the rule of the job's state, with what the files add to it."""
+        if rule.key == inner.cause and inner.sure == "certain" and inner.host:
             return inner
-        if found.cause == "node-lost":
-            lost = queries.lost_nodes(self.job.nodes, self.environ, timeout_s=QUERY_LIMIT_S)
-            if lost:
-                what, advice = f"node {', '.join(lost)} was lost", f"submit it again without it: -x {','.join(lost)}"
-                found = replace(found, what=what, host=lost[0], advice=advice)
-        if found.cause == "out-of-memory":
-            found = replace(found, rank=inner.rank, host=inner.host)
-        is_same = inner.cause in (found.cause, "rank-killed", UNKNOWN)
-        return replace(
-            found,
-            evidence=inner.evidence or found.evidence,
+        line = Line(self.job.source, 0, f"{self.job.state} ({self.job.reason or self.job.exit_status})")
+        is_same = inner.cause in (rule.key, "rank-killed", UNKNOWN)
+        found = rule.make_diagnosis(
+            rule.what.format(nodes=self.job.nodes or "its nodes"),
+            evidence=inner.evidence or (line,),
             others=inner.others if is_same else f"at the end: {inner.what}",
             attempt=self.evidence.attempt,
         )
-
-    def _diagnose_state(self, job: JobInfo, by: str = "") -> Diagnosis:
-        rule = find_state_rule(job.state, job.exit_status)
-        if rule is None:
-            return Diagnosis(cause=UNKNOWN, what="the cause is not known")
-        line = Line(job.source, 0, f"{job.state} ({job.reason or job.exit_status})")
-        return rule.make_diagnosis(rule.what.format(nodes=job.nodes or "its nodes", by=by), evidence=(line,))
+        if rule.key == "out-of-memory":
+            return replace(found, rank=inner.rank, host=inner.host)
+        if rule.key == "node-lost" and (
+            lost := queries.lost_nodes(self.job.nodes, self.environ, timeout_s=QUERY_LIMIT_S)
+        ):
+            what, advice = f"node {', '.join(lost)} was lost", f"submit it again without it: -x {','.join(lost)}"
+            return replace(found, what=what, host=lost[0], advice=advice)
+        return found
 
     def _explain_unknown(self, found: Diagnosis) -> Diagnosis:
         """Add what Slurm says of the end, or why it says nothing."""

@@ -11,9 +11,7 @@ from typing import Final
 from slurmddp.diagnose.diagnosis import diagnose_attempt, diagnose_ended, diagnose_set_up
 from slurmddp.diagnose.rule_types import Diagnosis
 from slurmddp.runs.facts import Attempt, read_run, set_up_failure
-from slurmddp.runs.history import read_outline
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.submissions import submissions
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.text import format_table, list_some
 
@@ -53,17 +51,14 @@ def find_failures(
     it is asked which nodes these have lost.
     """
     for folder in runs:
-        run = read_run(folder, (answers or {}).get(folder), silent=True)
-        numbers = dict.fromkeys([*(record["job"] for record in submissions(folder)), *(job.job_id for job in run.jobs)])
-        for number in numbers:
-            ended = set_up_failure(folder, number, ())
+        for job in read_run(folder, (answers or {}).get(folder), silent=True).jobs:
+            events, ended = job.history.supervision, set_up_failure(folder, job.job_id, ())
             if ended and ended.time >= since:
-                yield _make_failure(folder, number, diagnose_set_up(folder, number), (), ended.time)
-        for job in run.jobs:
+                found = diagnose_set_up(folder, job.job_id, events, ended)
+                yield _make_failure(folder, job.job_id, found, (), ended.time)
             ended_by_slurm = job.slurm if job.slurm and job.outcome.final else None
             for attempt in job.attempts[:-1] if ended_by_slurm else job.attempts:
                 if attempt.outcome.kind.failed and (attempt.outcome.time or 0.0) >= since:
-                    events = read_outline(folder).of_job(job.job_id).supervision
                     found = diagnose_attempt(folder, job.job_id, attempt.name, events)
                     yield _make_failure(folder, job.job_id, found, [attempt], attempt.outcome.time or 0.0)
             if ended_by_slurm and job.outcome.kind.failed and (job.outcome.time or 0.0) >= since:
