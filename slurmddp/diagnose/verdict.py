@@ -10,7 +10,6 @@ from typing import Final
 
 from slurmddp.diagnose.evidence import Evidence, weaken
 from slurmddp.diagnose.flight_recorder import Divergence
-from slurmddp.diagnose.line_meanings import means
 from slurmddp.diagnose.log_reader import make_evidence
 from slurmddp.diagnose.rank_exits import RankExit
 from slurmddp.diagnose.rule_types import EXIT_STATUS, RESUME, UNKNOWN, Diagnosis, Line, Observation, compile_regex
@@ -226,7 +225,7 @@ def _vagueness(seen: Observation) -> int:
 def _judge_symptoms(evidence: Evidence) -> Diagnosis | None:
     symptoms = _symptoms(evidence)
     first = _find_earliest([seen for seen in symptoms if _vagueness(seen) == min(map(_vagueness, symptoms))])
-    if first is None or (first.ran_on and means(first.line.text, "script") and _observations_of(evidence, _PEER_LOST)):
+    if first is None or (first.ran_on and _observations_of(evidence, _PEER_LOST)):
         return None
     if evidence.divergence and first.rule.key in _WAITED:
         return _diagnose_divergence(evidence, first, evidence.divergence)

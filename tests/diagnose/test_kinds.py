@@ -380,6 +380,7 @@ def test_a_script_that_went_on_after_its_set_up_and_is_done_is_not_accused():
 
 UNKNOWN_MODULE = 'Lmod has detected the following error: The following module(s) are unknown: "gcc/99"'
 BROKEN_LINE = "/var/spool/slurmd/job17/slurm_script: line 9: syntax error near unexpected token `)'\n"
+EPOCHS = "".join(f"epoch 3, step {step}: loss 2.1\n" for step in range(10, 50))
 WARNED = "/home/me/train.py:24: FutureWarning: this call is deprecated\n"
 LOGGED = """Could not load the fast kernels: 'NoneType' object has no attribute 'major'
 Traceback (most recent call last):
@@ -402,6 +403,8 @@ Kernels are slow
         (f"{SET_UP}{WARNED}{SET_UP.replace(' activate', ' deactivate')}", UNKNOWN),
         (f"{UNKNOWN_MODULE}\nslurm_script: line 9: train: command not found\n", "shell-setup"),
         (BROKEN_LINE.replace("/var/spool/slurmd/job17/slurm_script", "bash: BASH_FUNC_module()"), UNKNOWN),
+        (f"{UNKNOWN_MODULE}\n{STEPS}{PEER}{EXITED}", UNKNOWN),  # the rank that failed before it is not seen
+        (f"{EPOCHS}{RAISED}{EPOCHS[:60]}", "exception"),  # where a rank fails, others are at work for a while
         (f"{LOGGED}Device set to use cuda:0\nit says: forty-two\n", UNKNOWN),
         (f"{LOGGED}{RAISED}", "exception"),
         (LOGGED.replace("site-packages/kernels/__init__.py", "train.py"), "exception"),
