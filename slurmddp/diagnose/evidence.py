@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import accumulate, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from slurmddp.diagnose.rules import end_causes, find_rule
 from slurmddp.diagnose.tracebacks import (
     MOST_AFTER_FATAL,
     OUTLIVED_LINES,
-    count_ordinary_after,
+    count_from,
     drop_ignored,
     find_fatal_tracebacks,
     find_tracebacks,
@@ -133,7 +133,7 @@ def observe_tracebacks(lines: _Lines, *, worked: int = -1) -> Iterator[Observati
     lines = drop_ignored(lines)
     shapes = [line_shape(line.text) for line in ordinary_lines(lines) if not names_exception(line.text)]
     new = {shape: index for index, shape in reversed([*enumerate(shapes)])}
-    fresh = [*accumulate((new[shapes[index]] == index for index in reversed(range(len(shapes)))), initial=0)][::-1]
+    fresh = count_from([new[shape] == index for index, shape in enumerate(shapes)])
     found = find_fatal_tracebacks(lines)
     last = [line.text for traceback in found[-1:] for line in traceback.exceptions if not traceback.lines_after]
     for traceback in found:
@@ -148,16 +148,16 @@ def observe_tracebacks(lines: _Lines, *, worked: int = -1) -> Iterator[Observati
             yield _observe(rule, groups, line, frame=make_evidence(frame) if frame else None, **more)
 
 
-def observe_lines(lines: _Lines, printed: _Lines = ()) -> Iterator[Observation]:
+def observe_lines(lines: _Lines, printed: _Lines = (), *, begun: int = -1) -> Iterator[Observation]:
     """Yield the first observation of each key by the rules for any line; `printed` are all, if some were left out.
 
     If the program ran on after a line, the observation is a symptom at most: it may be a warning, or tell of a failure
-    after which the program tried again.
+    after which the program tried again. What has no rank was outlived where the ranks have `begun` behind it.
     """
     known: set[tuple[str, bool]] = set()
-    ordinary_after, work, ranks = count_ordinary_after(lines), _find_work(lines), _find_ranks(printed)
+    ordinary_after, work = count_from([*map(is_ordinary, lines)]), _find_work(lines)
     for index, line in enumerate(lines):
-        worked = work if line.rank is not None or means(line.text, "slurm") else max(work, ranks)
+        worked = work if line.rank is not None or means(line.text, "slurm") else max(work, begun)
         match = find_rule(line.text)
         if match and (match[0].key, match[0].general) not in known:
             known.add((match[0].key, match[0].general))
@@ -254,12 +254,11 @@ def _last_words(lines: Sequence[LogLine]) -> Iterator[tuple[LogLine, int]]:
     if any(means(line.text, "good end") for line in told[-LAST_TOLD:]):
         return
     ordinary = [is_ordinary(line) and not means(line.text, "wrong") for line in lines]
-    after = [*accumulate(reversed(ordinary), initial=0)][:0:-1]
     end = [line_shape(line.text) for line, is_one in zip(lines, ordinary, strict=True) if is_one][-OUTLIVED_LINES:]
     most = OUTLIVED_LINES if len(set(end)) > len(end) / 2 else MOST_AFTER_FATAL
-    for line, number, own in zip(lines, after, ordinary, strict=True):
-        if number - own <= most and not means(line.text, "harmless"):
-            yield line, number - own
+    for line, after in zip(lines, count_from(ordinary)[1:], strict=True):
+        if after <= most and not means(line.text, "harmless"):
+            yield line, after
 
 
 def find_suspicious_lines(lines: Sequence[LogLine]) -> tuple[Line, ...]:
@@ -393,7 +392,7 @@ def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
             ended = False
         ended_well = ended_well or means(line.text, "good end")
         ended = ended or ended_well or means(line.text, "launcher end", "end")
-    after = [*accumulate((line.offset in own for line in reversed(lines)), initial=0)][::-1]
+    after = count_from([line.offset in own for line in lines])
     long = (start for start in sorted(starts, reverse=True) if after[start] > MOST_AFTER_FATAL or start in sure)
     return lines[next(long, 0) :]
 
@@ -427,20 +426,19 @@ def _find_outlived_ends(lines: Sequence[LogLine], own: Container[int]) -> Iterat
             last = None
 
 
-def _observe_file(lines: Sequence[LogLine], printed: Sequence[LogLine]) -> Iterator[Observation]:
-    """Yield what a file shows, in its order; the tracebacks of each program are read from its own lines."""
+def _observe_file(lines: Sequence[LogLine], printed: Sequence[LogLine]) -> list[Observation]:
+    """Return what a file shows, in its order; the tracebacks of each program are read from its own lines."""
     streams: dict[str, list[LogLine]] = {}
     for line in lines:
         stream = str(line.rank) if line.rank is not None else re.sub(TIME, "", line.prefix)  # of one program
         streams.setdefault(stream, []).append(line)
     at = _find_work(lines, least=_CLOSING_LINES + 1)
-    ranks = _find_ranks(printed)
-    found = [
-        seen
-        for part in streams.values()
-        for seen in observe_tracebacks(part, worked=max(at, ranks) if part[0].rank is None else at)
-    ]
-    yield from sorted([*found, *observe_lines(lines, printed)], key=lambda seen: seen.line.number)
+    begun = _find_ranks(printed)
+    found: list[Observation] = []
+    for part in streams.values():
+        found += observe_tracebacks(part, worked=max(at, begun) if part[0].rank is None else at)
+    found += observe_lines(lines, printed, begun=begun)
+    return sorted(found, key=lambda seen: seen.line.number)
 
 
 def _continues_after_exit(lines: Sequence[LogLine]) -> bool:

@@ -155,7 +155,7 @@ def find_fatal_tracebacks(lines: Sequence[LogLine]) -> list[Traceback]:
     found = find_tracebacks(lines)
     exceptions = sorted({line.text for traceback in found for line in traceback.exceptions})
     ordinary = [is_ordinary(line) and not (names_exception(line.text) and _is_told(line, exceptions)) for line in lines]
-    after = [*accumulate(reversed(ordinary), initial=0)][::-1]  # one pass: programs log thousands of caught exceptions
+    after = count_from(ordinary)
     found = [replace(traceback, lines_after=after[traceback.end]) for traceback in found]
     was_interrupted = any(means(line.text, "signal") for last in found[-1:] for line in last.exceptions)
     if fatal := [one for one in found if was_interrupted or one.lines_after <= MOST_AFTER_FATAL]:
@@ -185,9 +185,9 @@ def _is_told(line: LogLine, exceptions: Sequence[str]) -> bool:
     return told.startswith(line.text) if line.text.endswith(":") else told == line.text
 
 
-def count_ordinary_after(lines: Sequence[LogLine]) -> list[int]:
-    """Return for each index, and for the end, how many ordinary lines there are from it on."""
-    return [*accumulate(map(is_ordinary, reversed(lines)), initial=0)][::-1]
+def count_from(flags: Sequence[bool]) -> list[int]:
+    """Return for each index, and for the end, how many flags are set from it on: in one pass, for there are many."""
+    return [*accumulate(reversed(flags), initial=0)][::-1]
 
 
 def ordinary_lines(lines: Sequence[LogLine]) -> list[LogLine]:
