@@ -214,7 +214,7 @@ class _Case:
         attempt = self.attempts[-1] if self.attempts else ""
         end = last_end(self.events)
         if self.run and attempt and end and end.kind == "job_end" and end.number("status"):  # its script is not over
-            return replace(diagnose_attempt(self.run, self.job.job_id, attempt, self.events), attempt=attempt)
+            return diagnose_attempt(self.run, self.job.job_id, attempt, self.events)
         on_nodes = f", on {self.job.nodes}" if self.job.nodes else ""
         name = self.job.job_id if "_" in self.job.job_id else self.job.name
         runs = f"it runs{f', attempt {attempt}' if attempt else ''}{on_nodes}"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,6 +46,7 @@ PORT_TAKEN: Final = "port-taken"
 IMPORT_ERROR: Final = "import-error"
 _TASKS_OF_NODE: Final = re.compile(r"srun: error: [\w.-]+: tasks \d")
 _Lines = Sequence[LogLine]
+_STEP_OF: Final = re.compile(r"(?i)\b(?:epoch|step|iter(?:ation)?)s?\W{0,3}(\d{1,12}) ?(?:/|of) ?(\d{1,12})\b")
 _NAMED_EXCEPTION: Final = re.compile(
     r"(?<![\w.])((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Failed))(?::(?: |$)|\((?=['\"]))"
 )
@@ -79,7 +80,9 @@ class Evidence:
     has_wrong_end: bool = True
     """Whether any of the last lines looks wrong."""
     good_end: Line | None = None
-    """The line at the end that tells of a good one, and behind which nothing looks wrong."""
+    """The line at the end that tells of a good one, and behind which nothing looks wrong that its program printed."""
+    summary: Line | None = None
+    """A result among the last words, which nothing before is like."""
 
     def host_of(self, rank: int | None) -> str:
         """Return a rank's node; empty if it is not known."""
@@ -136,6 +139,7 @@ def observe_tracebacks(lines: _Lines, *, worked: int = -1) -> Iterator[Observati
     fresh = count_from([new[shape] == index for index, shape in enumerate(shapes)])
     found = find_fatal_tracebacks(lines)
     last = [line.text for traceback in found[-1:] for line in traceback.exceptions if not traceback.lines_after]
+    timed_out = any(means(text, "timed out") for text in last)
     for traceback in found:
         if match := find_exception_rule([line.text for line in traceback.exceptions]):
             index, rule, groups = match
@@ -143,7 +147,7 @@ def observe_tracebacks(lines: _Lines, *, worked: int = -1) -> Iterator[Observati
             hung = any(means(text, "signal") for text in last) and 2 * fresh[end] >= len(shapes) - end  # no more steps
             line, after = traceback.exceptions[index], min(traceback.lines_after, 1 if hung else len(lines))
             frame = traceback.own_frame if line is traceback.exceptions[-1] else None
-            most = 0 if last and not hung else MOST_AFTER_FATAL  # another one ended the program
+            most = 0 if last and not (hung or timed_out) else MOST_AFTER_FATAL  # another one ended the program
             more = {"lines_after": after, "ran_on": after > most or line.offset < worked}
             yield _observe(rule, groups, line, frame=make_evidence(frame) if frame else None, **more)
 
@@ -154,13 +158,13 @@ def observe_lines(lines: _Lines, printed: _Lines = (), *, begun: int = -1) -> It
     If the program ran on after a line, the observation is a symptom at most: it may be a warning, or tell of a failure
     after which the program tried again. What has no rank was outlived where the ranks have `begun` behind it.
     """
-    known: set[tuple[str, bool]] = set()
+    known: set[tuple[str, bool, str]] = set()
     ordinary_after, work = count_from([*map(is_ordinary, lines)]), _find_work(lines)
     for index, line in enumerate(lines):
         worked = work if line.rank is not None or means(line.text, "slurm") else max(work, begun)
         match = find_rule(line.text)
-        if match and (match[0].key, match[0].general) not in known:
-            known.add((match[0].key, match[0].general))
+        if match and (kind := (match[0].key, match[0].general, match[0].role)) not in known:
+            known.add(kind)
             is_script = means(line.text, "script")
             after = None if means(line.text, "slurm") and not is_script else ordinary_after[index + 1]
             was_outlived = (after or 0) > OUTLIVED_LINES or line.offset < worked
@@ -318,19 +322,40 @@ def _read_evidence(
         divergence=find_lagging_rank(line.text for line in lines),
         world_size=max(numbers, default=-1) + 1,
         suspicious_lines=find_suspicious_lines(lines),
-        has_wrong_lines=bool(found) or any(means(line.text, "wrong") or means(line.text, "doubtful") for line in lines),
+        has_wrong_lines=bool(found) or any(means(line.text, "wrong", "doubtful") for line in lines),
         has_wrong_end=has_wrong_end or len(lines) <= _HEAD_LINES + _LAST_LINES,
-        continued_after_exit=_continues_after_exit(lines),
-        good_end=next(filter(None, map(_find_good_end, files)), None) if may_go_on else None,
+        continued_after_exit=_continues_after_exit(lines, exits),
+        good_end=next(filter(None, map(_find_good_end, files)), None),
+        summary=next(filter(None, map(_find_summary, files)), None) if may_go_on and not found else None,
     )
 
 
 def _find_good_end(lines: Sequence[LogLine]) -> Line | None:
-    for line in reversed([line for line in lines if line.text.strip()][-LAST_TOLD:]):
+    """Return the line that tells of a good end; launchers and Slurm may end what is left of the job after it."""
+    told = [line for line in lines if line.text.strip()]
+    was_ended = any(means(line.text, "slurm") for line in told[-LAST_TOLD:])
+    ordinary = [line for line in told if is_ordinary(line)][-_CLOSING_LINES:]
+    for line in reversed(ordinary if was_ended else told[-LAST_TOLD:]):
         if means(line.text, "good end"):
             return make_evidence(line)
-        if means(line.text, "wrong", "ended", "slurm"):
+        if means(line.text, "wrong", "ended"):
             break
+    return None
+
+
+def _find_summary(lines: Sequence[LogLine]) -> Line | None:
+    """Return a result, or the last of all steps, at the end of a file in which nothing looks wrong there."""
+    told = [line for line in lines if line.text.strip()]
+    shapes = Counter(line_shape(line.text) for line in told)
+    steps = [match for line in told[-OUTLIVED_LINES:] for match in _STEP_OF.finditer(line.text)]
+    are_left = any(int(match[1]) + 1 < int(match[2]) for match in steps[-1:])
+    looks_bad = any(means(line.text, "wrong", "ended", "slurm", "doubtful") for line in told[-LAST_TOLD:])
+    for line in reversed([] if are_left or looks_bad else told[-_CLOSING_LINES:]):
+        is_over = "100%" in line.text or ("%" not in line.text and means(line.text, "at work"))
+        is_last_step = is_over and any(match[1] == match[2] for match in _STEP_OF.finditer(line.text))
+        is_new = shapes[line_shape(line.text)] == 1 and not means(line.text, "at work")
+        if is_last_step or (is_new and means(line.text, "summary")):
+            return make_evidence(line)
     return None
 
 
@@ -372,8 +397,12 @@ def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     shapes = [line_shape(line.text) for line in lines]
     own = {line.offset for line in ordinary_lines(drop_teardown(lines)) if not names_exception(line.text)}
     continued = _find_continued(lines, shapes, own)
-    starts, sure, heads = [0, *_find_outlived_ends(lines, own)], {0}, set()
-    ends_well = any(means(line.text, "good end") for line in lines[-_CLOSING_LINES:])
+    after = count_from([line.offset in own for line in lines])
+    ends = [index + 1 for index, line in enumerate(lines) if means(line.text, "launcher end")]
+    outlived = [end for end, behind in pairwise([*ends, len(lines)]) if after[end] - after[behind] > OUTLIVED_LINES]
+    starts, sure, heads = [0, *outlived], {0}, set()
+    closing = range(max(0, len(lines) - _CLOSING_LINES), len(lines))
+    well = max((index for index in closing if means(lines[index].text, "good end")), default=-1)
     if not any(means(line.text, "launcher end", "end") for line in lines[:2]):
         heads.add(tuple(shapes[:2]))
     ended = ended_well = False
@@ -382,17 +411,16 @@ def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
         is_varied = head[0] != head[1]
         if means(line.text, "job end", "restart"):
             starts += [] if index in continued and means(line.text, "job end") else [index + 1]
-            sure |= {index + 1} if ends_well else set()
+            sure |= {index + 1} if index < well else set()
         elif ended and (head in heads or head[:2] in heads) and (is_varied or index not in continued):
             starts.append(index)
-            sure |= {index} if ended_well and is_varied else set()
+            sure |= {index} if (ended_well or index < well) and is_varied else set()
             ended = ended_well = False
         elif ended and all(one.offset in own and not means(one.text, "wrong") for one in lines[index : index + 3]):
             heads |= {head} if len(set(head)) == len(head) else set()
             ended = False
         ended_well = ended_well or means(line.text, "good end")
         ended = ended or ended_well or means(line.text, "launcher end", "end")
-    after = count_from([line.offset in own for line in lines])
     long = (start for start in sorted(starts, reverse=True) if after[start] > MOST_AFTER_FATAL or start in sure)
     return lines[next(long, 0) :]
 
@@ -411,21 +439,6 @@ def _find_continued(lines: Sequence[LogLine], shapes: Sequence[str], own: Contai
     return frozenset(found)
 
 
-def _find_outlived_ends(lines: Sequence[LogLine], own: Container[int]) -> Iterator[int]:
-    """Yield the index after each end that a launcher reported, and after which a program printed much.
-
-    `own` are the offsets of the program's ordinary lines.
-    """
-    last, printed = None, 0
-    for index, line in enumerate(lines):
-        if means(line.text, "launcher end"):
-            last, printed = index + 1, 0
-        printed += line.offset in own
-        if last and printed > OUTLIVED_LINES:
-            yield last
-            last = None
-
-
 def _observe_file(lines: Sequence[LogLine], printed: Sequence[LogLine]) -> list[Observation]:
     """Return what a file shows, in its order; the tracebacks of each program are read from its own lines."""
     streams: dict[str, list[LogLine]] = {}
@@ -441,12 +454,13 @@ def _observe_file(lines: Sequence[LogLine], printed: Sequence[LogLine]) -> list[
     return sorted(found, key=lambda seen: seen.line.number)
 
 
-def _continues_after_exit(lines: Sequence[LogLine]) -> bool:
+def _continues_after_exit(lines: Sequence[LogLine], exits: Sequence[RankExit]) -> bool:
     """Tell whether the program went on after the last exit, by more than a script's closing lines.
 
     srun may report an exit before it has passed on all that its tasks had printed. A program that was started again
     prints lines of the same shape as before, or several of one shape.
     """
-    last = max((index for index, line in enumerate(lines) if parse_rank_exits([line])), default=len(lines))
+    places = {(end.line.path, end.line.offset) for end in exits}
+    last = max((at for at, line in enumerate(lines) if (line.path, line.offset) in places), default=len(lines))
     before, after = ([line_shape(line.text) for line in ordinary_lines(part)] for part in (lines[:last], lines[last:]))
     return len(after) > _CLOSING_LINES or len(set(after)) < len(after) or not set(before).isdisjoint(after)

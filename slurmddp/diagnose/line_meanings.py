@@ -6,7 +6,8 @@
 import re
 import tomllib
 from collections.abc import Sequence
-from itertools import islice, takewhile
+from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Final, Literal
 
@@ -15,8 +16,8 @@ from slurmddp.diagnose.rule_types import compile_set
 
 Meaning = Literal[
     "slurm", "system", "closing", "advice", "fact", "ended", "warning", "harmless", "wrong", "doubtful", "good end",
-    "end", "launcher end", "script", "begun", "at work", "launcher", "launcher error", "signal", "child frame",
-    "child error", "exception", "wrapper", "job end", "restart", "noise", "waiting",
+    "summary", "end", "launcher end", "script", "begun", "at work", "launcher", "launcher error", "signal",
+    "child frame", "child error", "exception", "wrapper", "timed out", "job end", "restart", "noise", "waiting",
 ]  # fmt: skip
 _LISTS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))["lines"]
 _LINES: Final = [(name, one) for table in _LISTS for name in table if name != "by" for one in table[name]]
@@ -36,9 +37,10 @@ _CAUGHT: Final = re.compile(r"(?:(?:INFO|DEBUG)\b.*|Import of \S+ from \S+ faile
 _IMPORTED: Final = re.compile(r'\s*File "[^"]*/(?:site|dist)-packages/[^"]*", line \d+, in <module>')
 
 
-def find_meanings(text: str) -> set[str]:
+@lru_cache(maxsize=2**17)  # the lines of one file: each is looked at several times
+def find_meanings(text: str) -> frozenset[str]:
     """Return all that a line means; nothing for an ordinary line."""
-    return {_LINES[number][0] for number in _SET.Match(text) or ()}
+    return frozenset(_LINES[number][0] for number in _SET.Match(text) or ())
 
 
 def means(text: str, *meanings: Meaning) -> bool:
@@ -84,8 +86,7 @@ def _text(lines: Sequence[LogLine], index: int) -> str:
 
 def _find_warned(lines: Sequence[LogLine], head: int) -> set[int]:
     """Return the lines of a traceback that a logger reports as a warning: its program went on; none of another one."""
-    behind = takewhile(lambda index: _WARNED.search(lines[index].prefix), range(head, len(lines)))
-    return set(islice(behind, _MOST_LINES))
+    return set(takewhile(lambda index: _WARNED.search(lines[index].prefix), range(head, len(lines))))
 
 
 def _find_logged(lines: Sequence[LogLine], head: int) -> set[int]:

@@ -15,7 +15,7 @@ from subprocess import PIPE
 from typing import Any, BinaryIO, Final, cast
 
 from slurmddp.diagnose.evidence import Evidence, read_log_evidence
-from slurmddp.diagnose.rule_types import NONE, UNKNOWN, Diagnosis
+from slurmddp.diagnose.rule_types import NONE, UNKNOWN, Diagnosis, Line
 from slurmddp.diagnose.verdict import judge
 from slurmddp.errors import UsageError
 from slurmddp.runs.log_tail import file_size, relative_path
@@ -27,6 +27,8 @@ MOST_FILES: Final = 4096
 """So many files of a folder are read, in the order of their names."""
 MOST_BYTES: Final = 2**31
 """So much is decompressed, or read from standard input, into a temporary folder."""
+_TEARDOWN: Final = {"cancelled", "interrupted", "rank-killed", "rank-terminated", "terminal-closed", "time-limit"}
+"""So what is left of a job is ended that has done its work."""
 _BLOCK_BYTES: Final = 2**20
 _RANK_NAMES: Final = (
     re.compile(r"(?:rank|local_rank|proc|worker|task)[-_.]?(\d+)", re.IGNORECASE),
@@ -64,10 +66,11 @@ def diagnose_output(words: Sequence[str], stdin: BinaryIO) -> Diagnosis:
         evidence = read_log_evidence(list(paths), _find_ranks(paths), has_failed=False)
         name = "standard input" if words[0] == STDIN else words[0]
         name += f" and {len(words) - 1} more" if len(words) > 1 else ""
-        found = judge(JobInfo(job_id=name, state="", source="files"), evidence)
+        found = judge(JobInfo(job_id=name, name=name, state="", source="files"), evidence)
         if found.cause == UNKNOWN:
             found = _explain_unknown(found, evidence)
-        found = replace(found, name=found.job_id)
+        elif (good := evidence.good_end) and found.cause in _TEARDOWN and good.number < found.evidence[0].number:
+            found = _tell_end(found, f"it ended well; after that, {found.what}", good, *found.evidence[:1])
         shown = {relative_path(path): "standard input" if word == STDIN else word for path, word in paths.items()}
         lines = (replace(line, file=shown.get(line.file, line.file)) for line in found.evidence)
         return replace(found, evidence=tuple(lines))
@@ -126,11 +129,18 @@ def _find_ranks(paths: Mapping[Path, str]) -> dict[Path, int]:
     return {}
 
 
+def _tell_end(found: Diagnosis, what: str, *lines: Line) -> Diagnosis:
+    return Diagnosis(job_id=found.job_id, name=found.name, cause=NONE, what=what, evidence=lines)
+
+
 def _explain_unknown(found: Diagnosis, evidence: Evidence) -> Diagnosis:
     if not evidence.suspicious_lines:
         return replace(found, what="the output is empty", advice="name the file that has the job's output")
     if evidence.good_end:
-        return Diagnosis(job_id=found.job_id, cause=NONE, what="it ended well", evidence=(evidence.good_end,))
+        return _tell_end(found, "it ended well", evidence.good_end)
+    if evidence.summary:
+        found = _tell_end(found, "it seems to have ended well: a result stands at its end", evidence.summary)
+        return replace(found, sure="likely")
     if evidence.has_wrong_lines and evidence.has_wrong_end:
         return found
     if evidence.has_wrong_lines:

@@ -10,10 +10,9 @@ from typing import Final
 from slurmddp.diagnose.line_meanings import is_prose
 from slurmddp.diagnose.log_reader import LogLine, cut_around
 from slurmddp.diagnose.rule_types import compile_regex, compile_set
-from slurmddp.errors import UsageError
-from slurmddp.slurm.hostlist import expand
 
-_TASKS: Final = r"srun: error: (?P<host>[\w.,[\]-]+): tasks? (?P<tasks>[\d,-]+): "
+_TASKS: Final = r"srun: error: (?P<host>[\w.,[\]-]+): tasks? (?P<task>\d+)[\d,-]*: "
+"""The first of several tasks, as of 4-7, stands for all."""
 _CODE: Final = r"(?i:return ?code|exit ?code|exit status|exited with(?: code)?)[ =:]*"
 _ENDED_BY: Final = (
     r"(?:terminated|died|killed|received|crashed|exited)(?: with| by| on| due to)?(?: signal)? <?(?:Signals\.)?"
@@ -125,13 +124,11 @@ def _parse_line(line: LogLine, *, tasks_are_nodes: bool) -> RankExit | None:
         return None
     if match := next((match for regex in _OF_A_RANK if (match := regex.match(line.text))), None):
         named = match.groupdict()
-        host, tasks = named.get("host") or "", named.get("tasks")
+        host, task = named.get("host") or "", named.get("task")
         signal, status = _parse_end(**named)
-        number = int(named.get("rank") or 0)
-        with suppress(UsageError):  # srun's numbers may be those of several tasks, as in 4-7
-            number = int(expand(f"[{tasks}]")[0]) if tasks else number
+        number = int(task or named["rank"])
         host = "" if "[" in host or "," in host else host  # srun may name several, as in gpu[01-02]
-        is_node = tasks_are_nodes and tasks is not None
+        is_node = tasks_are_nodes and task is not None
         return RankExit(line=line, number=number, host=host, signal=signal, status=status, is_node=is_node)
     if _NOT_MEANT.search(line.text):
         return None

@@ -29,14 +29,13 @@ from slurmddp.diagnose.rank_exits import parse_rank_exits
 from slurmddp.diagnose.rule_types import EXIT_STATUS, Line, Observation, Rule
 from slurmddp.diagnose.rules import find_rule
 from slurmddp.diagnose.tracebacks import find_own_frame, find_tracebacks
-from slurmddp.errors import UsageError
 from slurmddp.exit_codes import STOPPED
 from slurmddp.runs.exit_records import ExitRecord, decisive_record, read_records
 from slurmddp.runs.files import open_regular
 from slurmddp.runs.history import Event, History, LogPart
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.log_tail import modification_time, relative_path
-from slurmddp.slurm.hostlist import expand
+from slurmddp.slurm.hostlist import try_expand
 from slurmddp.slurm.job_info import JobRef
 
 READ_RANKS: Final = 24
@@ -45,7 +44,7 @@ RANK_BYTES: Final = 2**16
 """How much of the head and of the tail of the output is read for a rank that left a record."""
 READ_DUMPS: Final = 64
 READ_NODES: Final = 64
-_FILE = re.compile(r"(\d{1,6})\.(end|out|error\.json|begin)|(flight)\.(\d{1,6})|(node)-(\d{1,6})\.out")
+_FILE = re.compile(r"(\d{1,6})\.(end|out|error\.json)|(flight)\.(\d{1,6})|(node)-(\d{1,6})\.out")
 """The names of the files of ranks and nodes; a longer number is no rank's."""
 _SUPERVISOR_LINE = re.compile(r"\d{4}-\d\d-\d\dT[\d:]{8}[+-]\d{4} slurmddp: ")
 """How the supervisor's lines in the batch log begin: its events say the same."""
@@ -133,10 +132,7 @@ def _read_batch_log(run: RunDir, job_id: str, part: LogPart) -> list[LogLine]:
 def _assign_hosts(events: Sequence[Event], world_size: int, nodes: tuple[str, ...]) -> dict[int, str]:
     """Return each rank's node: equally many ranks on each node of the attempt's start, or else of `nodes`."""
     start = next((event for event in events if event.kind == "attempt_start"), None)
-    try:
-        nodes = expand(start.text("nodes")) if start else nodes
-    except UsageError:
-        return {}
+    nodes = try_expand(start.text("nodes")) or () if start else nodes
     if not nodes or world_size < len(nodes):
         return {}
     return {rank: nodes[rank * len(nodes) // world_size] for rank in range(world_size)}

@@ -26,7 +26,7 @@ _BROKEN_AT: Final = 55
 _GOES_ON: Final = re.compile(r" {1,2}(?!File \")[A-Z][a-z]+ \w+ ")
 """A sentence below the line of an exception, indented less than source is."""
 _MOST_MESSAGE_LINES: Final = 4
-_IGNORED: Final = "Exception ignored "
+_IGNORED: Final = ("Exception ignored ", "Error in atexit._run_exitfuncs:")
 _FRAME: Final = re.compile(r'\s*File "[^"]+", line \d+')
 _LIBRARY: Final = re.compile(r'/(?:site|dist)-packages/|/lib/python3|File "<')
 _NUMBERS: Final = re.compile(r"[\d.]+")
@@ -52,7 +52,7 @@ class Traceback:
 
 
 def drop_ignored(lines: Sequence[LogLine]) -> Sequence[LogLine]:
-    """Return the lines without the tracebacks of exceptions that Python ignored, which a destructor raises."""
+    """Return the lines without the tracebacks of exceptions that Python ignored, of destructors and at the exit."""
     kept: list[LogLine] = []
     end = -1
     for index, line in enumerate(lines):

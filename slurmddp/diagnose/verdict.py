@@ -10,6 +10,7 @@ from typing import Final
 
 from slurmddp.diagnose.evidence import Evidence, weaken
 from slurmddp.diagnose.flight_recorder import Divergence
+from slurmddp.diagnose.line_meanings import means
 from slurmddp.diagnose.log_reader import make_evidence
 from slurmddp.diagnose.rank_exits import RankExit
 from slurmddp.diagnose.rule_types import EXIT_STATUS, RESUME, UNKNOWN, Diagnosis, Line, Observation, compile_regex
@@ -132,6 +133,8 @@ def _judge_causes(evidence: Evidence) -> Diagnosis | None:
     if _OUT_OF_MEMORY in keys:
         causes = [seen for seen in causes if not (seen.rule.general and seen.rule.place == "exception")]
     specific = [seen for seen in causes if not (seen.rule.general and seen.sure == "likely")]
+    if all(means(seen.line.text, "script") for seen in specific):  # a script runs on behind a program that failed
+        specific = causes
     if specific and {seen.rule.key for seen in specific} <= _BY_HAND:
         last = [seen for seen in evidence.observations if seen.rule.key not in weaker and _is_last(seen)]
         specific = [seen for seen in evidence.observations if seen in specific or seen in last]

@@ -660,3 +660,193 @@ slurmstepd: error: *** STEP 40.14 ON n1 CANCELLED AT 2025-10-08T00:32:36 ***
 def test_what_a_batch_script_said_before_its_ranks_began_and_what_was_caught_are_no_cause(text, cause, words):
     found = judge_output(BEGIN + text)
     assert (found.cause, words in found.what) == (cause, True), found.what
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "2026-01-09 12:22:25,998 | INFO | Reached max steps (200). Stopping training.\n",
+        "2026-01-09 12:22:25 train INFO: Total training time: 2:49:33.357978 (0.5087s / it)\n",
+        "Averaged stats: loss: 50.95 (76.93)\nTraining time 6:57:19\n",
+        "End: Fri 14 Nov 14:25:18 CET 2025\nExit code: 0\n========\n✓ SUCCESS!\n",
+        "model saved to runs/1/ckpt_976.pt\nSPS: 12279\nmodel saved to runs/1/final_ckpt.pt\n",
+        "Finished training! It took 2 hours, 44 minutes\n",
+        "100 epochs completed in 0.554 hours.\nResults saved to runs/7\n",
+        '0: :::MLLOG {"key": "run_stop", "value": null, "metadata": {"lineno": 9, "status": "success"}}\n',
+    ],
+)
+def test_more_words_of_a_good_end(end):
+    found = judge_output(BEGIN + STEPS + end)
+    assert (found.cause, found.what) == (NONE, "it ended well"), found.what
+
+
+SPINNER = "".join(f"wandb: {sign} 0.009 MB of 0.0{at} MB uploaded\n" for at in range(10, 90) for sign in "-\\|/")
+FULL_GPU = f"{TRACE}torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 7.90 GiB. GPU 0 is full\n"
+GIT_ROOT = "ERROR:2026-03-02 11:56:34,332:git root error: Cmd('git') failed due to: exit code(128)\n"
+OF_LOGGING = f"--- Logging error ---\n{BROKEN_PIPE}Message: 'Parent appears to have exited, shutting down.'\n"
+OF_BITSANDBYTES = "/venv/bitsandbytes/libbitsandbytes_cpu.so: undefined symbol: cadam32bit_grad_fp32\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "words"),
+    [
+        (FULL_GPU + SPINNER + WATCHDOG, "gpu-memory", ""),
+        (
+            STEPS + "frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0xbc (0x40 in libc10.so)\n",
+            UNKNOWN,
+            "",
+        ),
+        ("[n1:11547] PMIX ERROR: ERROR in file gds_ds12_lock_pthread.c at line 168\nstarted\n", UNKNOWN, ""),
+        (
+            LIMIT + "".join(f'[default{at}]:{at}  File "/usr/lib/a.py", line 9 in _main\n' for at in range(40)),
+            "time-limit",
+            "",
+        ),
+        (
+            RAISED
+            + "".join(f"INFO: [x][epoch:  {at}, iter:     {at}00, lr:(2e-05,)] l_mos: 3e-03\n" for at in range(6)),
+            UNKNOWN,
+            "",
+        ),
+        (STEPS + GIT_ROOT + "wandb: View run at https://wandb.ai/me/r\nthe weights are loaded\n", UNKNOWN, ""),
+        (OF_LOGGING, UNKNOWN, ""),
+        (OF_BITSANDBYTES + "the tree is built\n", UNKNOWN, ""),
+        (f"{STEPS}^CTraceback (most recent call last):\n", "interrupted", "SIGINT"),
+        (
+            f"{STEPS}{IN_DEL.replace('AssertionError: can only join a child process', 'KeyboardInterrupt: ')}",
+            "interrupted",
+            "SIGINT",
+        ),
+        (f"{STEPS}LOGS - Keyboard interruption. Exiting from early training\n", "interrupted", "SIGINT"),
+        (f"{STEPS}Detected KeyboardInterrupt, attempting graceful shutdown ...\n", "interrupted", "SIGINT"),
+    ],
+)
+def test_what_trackers_and_libraries_print_beside_a_failure(text, cause, words):
+    found = judge_output(BEGIN + text)
+    assert (found.cause, words in found.what) == (cause, True), found.what
+
+
+PREFETCHER = f"{TRACE}TimeoutError: the prefetcher gave no batch in 600 s\n"
+IN_SCRIPT = "/var/spool/slurmd/job17/slurm_script: line 31: ...: command not found\n"
+DYNAMO = "W0530 14:48:26.433000 2622492 site-packages/torch/_dynamo/convert_frame.py:1233] "
+UNCONVERTED = "".join(
+    f"{DYNAMO}{line}\n"
+    for line in (
+        "WON'T CONVERT forward /home/me/model.py line 90",
+        "Traceback (most recent call last):",
+        *['  File "/venv/site-packages/torch/_inductor/graph.py", line 7, in run', "    return go()"] * 60,
+        "torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:",
+        "SystemError: PY_SSIZE_T_CLEAN macro must be defined for '#' formats",
+    )
+)
+MPI_FAILED = (
+    "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n"
+    "[1580511823.09] [n1:53890:1] ib_md.c:478 UCX  ERROR ibv_reg_mr(length=131072) failed: Bad address\n"
+    "[n1:53890] *** An error occurred in MPI_Bcast\n[n1:53890] *** MPI_ERRORS_ARE_FATAL (processes will now abort,\n"
+    f"slurmstepd: error: *** STEP 17.0 ON n1 {END} ***\nsrun: error: n1: task 0: Killed\n"
+)
+HEADED = "(INFO)[utils.py:342] DATASET=celebA\n(INFO)[utils.py:343] NAME=x\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "words"),
+    [
+        (FULL_GPU + "the queue is empty\n" + PREFETCHER, "gpu-memory", ""),
+        (FULL_GPU + "step 40: loss 2\nstep 41: loss 2\n" + PREFETCHER, "gpu-memory", ""),
+        (FULL_GPU + STEPS + PREFETCHER, "exception", "prefetcher"),
+        (RAISED + IN_SCRIPT, "exception", "batch is empty"),
+        (IN_SCRIPT, "command-missing", "..."),
+        (UNCONVERTED + "one more line\n" * 9, UNKNOWN, ""),
+        (MPI_FAILED, "mpi-failed", "MPI_Bcast"),
+        (WATCHDOG + "Fatal Python error: Aborted\n", "collective-timeout", ""),
+        ("Fatal Python error: Aborted\n", "rank-aborted", "SIGABRT"),
+    ],
+)
+def test_what_waited_or_ran_on_after_a_failure_is_not_its_cause(text, cause, words):
+    found = judge_output(BEGIN + STEPS + text)
+    assert (found.cause, words in found.what) == (cause, True), found.what
+
+
+def test_a_short_last_start_that_ends_well_is_the_last():
+    found = judge_output(HEADED + STEPS + RAISED + HEADED + "one bar\nTraining finished\n")
+    assert (found.cause, found.what) == (NONE, "it ended well"), found.what
+
+
+MLPERF = '0: :::MLLOG {"key": "run_stop", "value": null, "metadata": {"lineno": 9, "status": "success"}}\n'
+
+
+@pytest.mark.parametrize("end", [MLPERF, "Training done in 42.00 s\nPeak GPU Mem (GB): 7.92\n", "Exit code: 0\n"])
+@pytest.mark.parametrize(
+    "teardown",
+    [
+        CANCELLED,
+        f"slurmstepd: error: *** STEP 17.0 ON n1 {END} ***\nsrun: error: n1: tasks 1-3: Terminated\n",
+        "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\nsrun: error: n1: task 3: Killed\n",
+    ],
+)
+def test_what_is_left_of_a_job_that_ended_well_may_be_ended(end, teardown):
+    found = judge_output(BEGIN + STEPS + end + teardown)
+    assert (found.cause, found.what.startswith("it ended well")) == (NONE, True), found.what
+    assert judge_output(BEGIN + end + STEPS + teardown).cause != NONE
+    assert judge_output(BEGIN + teardown + end).what != found.what
+    assert judge_output(BEGIN + STEPS + end + RAISED + teardown).cause == "exception"
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "Accuracy of the network on the test images: 97.45%\n",
+        "**** Final test accuracy: 65.57. ****\nLoRA weights saved to weights/vitb16/seed1/test.pt\n",
+        "Validation Results - \n Avg Accuracy: 97.47\n Avg Loss: 0.0813\n",
+        "Results saved to runs/detect/train7\n",
+        "final_avg_f1: 0.9393\n",
+        "Epoch 40/40: 100%|##########| 498/498 [20:28<00:00,  2.47s/it]\n",
+        "Epoch 40/40, train loss: 0.0735\n",
+    ],
+)
+def test_a_result_that_is_told_once_and_last_is_an_end(end):
+    found = judge_output(BEGIN + STEPS + end)
+    assert (found.cause, "seems to have ended well" in found.what) == (NONE, True), found.what
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "Validation Accuracy: 0.41\n" + STEPS + "Validation Accuracy: 0.45\n",
+        "Epoch 3/40, train loss: 0.0735\nValidation Accuracy: 0.45\n",
+        "Epoch 40/40: 12%|#         | 60/498 [02:28<18:00,  2.47s/it]\n",
+        "Results will be saved to runs/7\n",
+        "cannot open the log\nResults saved to runs/7\n",
+        "epoch=0 i=2/530 total loss=1.55704 vocoder loss=0.00508\n",
+    ],
+)
+def test_a_result_that_others_may_follow_is_no_end(end):
+    assert judge_output(BEGIN + STEPS + end).cause == UNKNOWN
+
+
+AT_EXIT = f"""Error in atexit._run_exitfuncs:
+{TRACE}  File "/opt/python3.7/multiprocessing/popen_fork.py", line 28, in poll
+    pid, sts = os.waitpid(self.pid, flag)
+RuntimeError: DataLoader worker (pid 2369054) is killed by signal: Terminated.
+"""
+BY_PADDLE = """
+I0405 09:49:19.563705 2874946 tcp_store.cc:257] receive shutdown event and so quit from MasterDaemon run loop
+
+--------------------------------------
+C++ Traceback (most recent call last):
+--------------------------------------
+No stack trace in paddle, may be caused by external reasons.
+
+----------------------
+Error Message Summary:
+----------------------
+FatalError: `Termination signal` is detected by the operating system.
+  [TimeInfo: *** Aborted at 1680688160 (unix time) try "date -d @1680688160" if you are using GNU date ***]
+  [SignalInfo: *** SIGTERM (@0x3f4002bdc34) received by PID 2874711 (TID 0x7f8d95a6b4c0) from PID 2874420 ***]
+"""
+
+
+@pytest.mark.parametrize("behind", [AT_EXIT, BY_PADDLE], ids=["at exit", "by Paddle"])
+def test_what_ends_a_program_that_has_raised_is_not_the_cause(behind):
+    found = judge_output(BEGIN + STEPS + RAISED + behind)
+    assert found.cause == "exception" and "is killed" not in found.what, found.what

@@ -285,7 +285,7 @@ TORCHRUN = "Root Cause (first observed failure):\n[0]:\n  rank      : 0 (local_r
         (f"{STEPS}{PREEMPTED}", "preempted", ""),
         (f"step 1\n{PREEMPTED}{STEPS}", "unknown", ""),
         (f"{OOM}{BEGIN}{LOST_PEER}{BEGIN}{OOM.replace('step 1', STEPS)}", "gpu-memory", ""),
-        (f"{OOM}{BEGIN}{OOM}{BEGIN}{STEPS}done\n", "unknown", ""),
+        (f"{OOM}{BEGIN}{OOM}{BEGIN}{STEPS}done\n", "none", "seems to have ended well"),
         (CONDA + STEPS, "unknown", ""),
         (CONDA + "bash: train: command not found\n", "shell-setup", ""),
         (IGNORED, "unknown", ""),
