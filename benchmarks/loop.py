@@ -74,7 +74,7 @@ def endless(samples: InMemory, rank: int, ranks: int) -> Iterator[Batch]:
 
 def by_hand(batches: Iterable[Batch]) -> Iterator[None]:
     """Take a block of steps each time the next is asked for."""
-    model = DistributedDataParallel(network(), gradient_as_bucket_view=True)
+    model = DistributedDataParallel(network())
     optimizer = descent(model)
     while True:
         for inputs, targets in islice(batches, STEPS):
@@ -144,7 +144,7 @@ class Batches:
 
 def measure() -> None:
     """Say, for each block, the seconds of a step in each loop."""
-    options = WorkerOptions(batch_size=BATCH, gradient_as_bucket_view=True, lr=0.01, epochs=2**20)
+    options = WorkerOptions(batch_size=BATCH, lr=0.01, epochs=2**20)
     with slurmddp.init("cpu") as ddp:
         task = Classes(options)
         batches = endless(task.train, ddp.rank, ddp.world_size)
@@ -158,7 +158,7 @@ def measure() -> None:
 
         trainer = lightning.Trainer(
             accelerator="cpu",
-            strategy=lightning.strategies.DDPStrategy(gradient_as_bucket_view=True),
+            strategy=lightning.strategies.DDPStrategy(),
             devices=int(os.environ["LOCAL_WORLD_SIZE"]),
             max_epochs=1,
             logger=False,

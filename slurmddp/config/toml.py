@@ -200,8 +200,9 @@ def _check_keys(table: Any, keys: Sequence[str], place: Callable[..., str]) -> N
     worker = table.get("worker", {})
     if not isinstance(worker, dict):
         raise UsageError(f"{place()}, key worker: {quote_value(worker)} is not a table of the worker's options")
-    for key in worker:
-        if key not in WORKER_FIELDS:
+    for key, value in worker.items():
+        is_gone = "recorded" in table and value in (False, "none")  # an older version had it, and it was switched off
+        if key not in WORKER_FIELDS and not is_gone:
             raise unknown(key, WORKER_FIELDS, place("worker"))
 
 

@@ -78,7 +78,6 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     compile: Annotated[bool, Option("Compile the model.")] = False
     channels_last: Annotated[bool, Option("Memory format channels-last for images and weights.")] = False
     bucket_mb: Annotated[Megabytes, Option("DDP: size of a gradient bucket.", metavar="MB")] = 25.0
-    gradient_as_bucket_view: Annotated[bool, Option("DDP: gradients are views of the buckets.")] = False
     find_unused_parameters: Annotated[bool, Option("DDP: some steps do not use all parameters.")] = False
     zero: Annotated[bool, Option("DDP: each rank has a part of the optimizer's state (ZeRO-1).")] = False
     checkpoint_every_steps: Annotated[
@@ -127,7 +126,7 @@ GPU_ONLY: Final = (
     ("sync_bn", True, "--sync-bn needs GPUs, as torch's SyncBatchNorm does"),
 )
 DDP_ONLY: Final = (
-    *("bucket-mb", "gradient-as-bucket-view", "find-unused-parameters"),
+    *("bucket-mb", "find-unused-parameters"),
     *("zero", "sync-bn", "save-all-ranks"),
 )
 """Options for DistributedDataParallel only."""

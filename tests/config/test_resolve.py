@@ -222,6 +222,15 @@ def test_a_recorded_run_of_the_worker_is_repeated(tmp_path):
     assert tomllib.loads(path.read_text())["recorded"]["origins"]["time"] == "--time"
 
 
+def test_options_that_an_older_version_had_switched_off_are_no_error_in_its_record(tmp_path):
+    record = config.build_record(resolve(words=["--task", "linear"]), directory=str(Path.cwd()), version="0")
+    record["worker"] |= {"static-graph": False, "comm-hook": "none"}
+    assert resolve(job_file=file(tmp_path, tomli_w.dumps(record), "spec.toml")).spec.worker.task == "linear"
+    record["worker"]["static-graph"] = True
+    with pytest.raises(UsageError, match="unknown key 'static-graph'"):
+        resolve(job_file=file(tmp_path, tomli_w.dumps(record), "spec.toml"))
+
+
 def test_the_workers_options_are_also_taken_directly(tmp_path):
     path = file(tmp_path, '[worker]\ntask = "linear"\nepochs = 3\nseed = 4\n')
     given_directly = {"epochs": "5", "lr": "0.1"}

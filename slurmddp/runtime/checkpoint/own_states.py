@@ -21,8 +21,6 @@ from slurmddp.runtime.session import Session
 
 _MOST_BYTES: Final = 2**19
 """For the state of one rank after one step; a larger one is not kept."""
-_ROOM_BYTES: Final = 4096
-"""By so much the states may grow during the training."""
 _HEAD: Final = struct.Struct("<I32s")
 """The length of what follows, and its code."""
 
@@ -53,10 +51,8 @@ def pack(state: State) -> bytes:
 
 def is_sealed(sealed: bytes, secret: str) -> bool:
     """Tell whether a state is whole, and was sealed with the secret."""
-    if len(sealed) <= _HEAD.size:
-        return False
-    size, code = _HEAD.unpack_from(sealed)
-    return size == len(sealed) - _HEAD.size and hmac.compare_digest(code, _code(sealed[_HEAD.size :], secret))
+    size, code = _HEAD.unpack_from(sealed.ljust(_HEAD.size, b"\0"))
+    return 0 < size == len(sealed) - _HEAD.size and hmac.compare_digest(code, _code(sealed[_HEAD.size :], secret))
 
 
 def open_states(content: bytes) -> Iterator[OwnState]:
@@ -82,7 +78,8 @@ class Partners:
         longest, ranks_a_node = most.tolist()
         ways = [way for way in dict.fromkeys(way % world_size for way in (ranks_a_node, 1, 2)) if way][:2]
         self._to, self._sources = ([(session.rank + sign * way) % world_size for way in ways] for sign in (1, -1))
-        self._sent, *self._received = (torch.zeros(longest + _ROOM_BYTES, dtype=torch.uint8) for _ in (0, *ways))
+        room = longest + 4096  # they may grow a little
+        self._sent, *self._received = (torch.zeros(room, dtype=torch.uint8) for _ in (0, *ways))
         self._works: list[dist.Work | None] = []
 
     def send(self, sealed: bytes) -> None:

@@ -113,8 +113,7 @@ class Survivor:
 
     def _seal(self, step: int, own: bytes, *, is_early: bool) -> bytes:
         """Keep a state of this rank, and return it sealed; empty where that is not possible."""
-        session = self._session
-        sealed = OwnState(_name(session), step, session.rank, is_early, own).seal(session.secret)
+        sealed = OwnState(_name(self._session), step, self._session.rank, is_early, own).seal(self._session.secret)
         self._kept[-1, step % 2] = sealed
         return sealed
 
@@ -142,11 +141,10 @@ class Survivor:
 
     def _save_step(self, store: Store, folder: Path) -> None:
         """Save what all ranks have in common, as the first one; else only its digest."""
-        rank, step, is_first = self._session.rank, self._finished, True
-        try:
+        rank, step, is_first = self._session.rank, self._finished, False
+        with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
-        except FileExistsError:
-            is_first = False
+            is_first = True
         write_whole(folder / f"{rank}.digest", self._digest())
         if is_first:
             files = self._training.collect_files(step)
@@ -201,7 +199,8 @@ def adopt(store: Store, session: Session) -> None:
                 f"{session.list_ranks(early)} ended before the end of step {step - 1}, whose gradients all ranks had: "
                 "random numbers and buffers there are those after the forward, which no earlier step has changed later"
             )
-        states, parts = [own[rank].state for rank in ranks], {name: _load(folder / name) for name in (MODEL, STATE)}
+        parts = {name: torch.load(folder / name, map_location="cpu", weights_only=True) for name in (MODEL, STATE)}
+        states = [own[rank].state for rank in ranks]
         buffers = states[0]["buffers"]["model"].items()
         parts[MODEL].update({name: value for name, value in buffers if name in parts[MODEL]})
         by = {"job": session.job, "attempt": session.attempt, "world_size": len(ranks)}
@@ -211,10 +210,6 @@ def adopt(store: Store, session: Session) -> None:
     for left in store.folder.glob(".survived-*"):
         store.check_owner()
         shutil.rmtree(left, ignore_errors=True)
-
-
-def _load(path: Path) -> Any:
-    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def _read_notes(store: Store) -> Iterator[tuple[Path, Mapping[str, Any]]]:

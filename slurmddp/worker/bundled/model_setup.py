@@ -38,7 +38,6 @@ def wrap(model: nn.Module, options: WorkerOptions, device: torch.device, dtype: 
         model,
         device_ids=[device.index] if device.type == "cuda" else None,
         bucket_cap_mb=options.bucket_mb,
-        gradient_as_bucket_view=options.gradient_as_bucket_view,
         find_unused_parameters=options.find_unused_parameters,
     )
 

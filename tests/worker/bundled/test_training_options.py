@@ -12,7 +12,7 @@ LINEAR = "--task=linear --epochs=1 --batch-size=64"
 IMAGES = "--epochs=1"
 CASES = {
     "plain": LINEAR,
-    "views": f"{LINEAR} --gradient-as-bucket-view --bucket-mb=0.0001",
+    "buckets": f"{LINEAR} --bucket-mb=0.0001",
     "unused": f"{LINEAR} --find-unused-parameters",
     "compiled": f"{LINEAR} --compile",
     "adamw": f"{LINEAR} --optimizer=adamw --weight-decay=0.1 --schedule=cosine --warmup-steps=5 --lr-scaling=linear",
@@ -85,7 +85,7 @@ def test_after_a_crash_it_ends_with_the_same_bits(two, case):
 @pytest.mark.parametrize(
     ("case", "plain", "tolerance"),
     [
-        ("views", "plain", 0),
+        ("buckets", "plain", 0),
         ("unused", "plain", 0),
         ("compiled", "plain", 1e-6),
         ("zero", "adam", 0),
