@@ -30,6 +30,7 @@ _MOST_TEXT: Final = 150
 _COLLECTIVES: Final = tuple(
     f"torch/distributed/{name}.py" for name in ("distributed_c10d", "rendezvous", "_functional_collectives")
 )
+_IN_C: Final = {"_engine_run_backward": "backward", "_distributed_broadcast_coalesced": "broadcast"}
 
 
 class Steps:
@@ -87,10 +88,9 @@ def _find_wait(frames: list[FrameType], *, is_same: bool) -> str:
         return ""
     if uses_cuda() and _is_pending_on_gpu():
         return "a collective on the GPU"
-    code = frames[0].f_code
-    if code.co_name == "_engine_run_backward":
-        return "backward" if not uses_cuda() and sys.modules["torch.distributed"].is_initialized() else ""
-    before = (one for one in dis.get_instructions(code) if one.offset <= frames[0].f_lasti)
+    if name := _IN_C.get(frames[0].f_code.co_name):
+        return name if not uses_cuda() and sys.modules["torch.distributed"].is_initialized() else ""
+    before = (one for one in dis.get_instructions(frames[0].f_code) if one.offset <= frames[0].f_lasti)
     called = [one.argval for one in before if one.opname in ("LOAD_METHOD", "LOAD_ATTR")]
     return "wait" if called[-1:] == ["wait"] else ""  # `work.wait()` is C, and has no frame of its own
 

@@ -97,6 +97,40 @@ def test_a_thread_that_needs_the_gpu_waits_while_a_collective_is_pending(monkeyp
     assert sample(wait_for_it).wait == wait
 
 
+WAITS_IN_FORWARD = """
+import os, sys, threading, time, torch, torch.distributed as dist
+from slurmddp.watchdog.rank import Sampler
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=2)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.BatchNorm1d(2))
+if rank == 0:
+    sys.stdin.read()
+    os._exit(0)
+
+def look(thread):
+    sampler = Sampler(thread)
+    while sampler.wait != "broadcast":
+        time.sleep(0.05)
+        sampler.sample()
+    print(sampler.wait, sampler.place.split()[0], flush=True)
+    os._exit(0)
+
+def train():
+    model(torch.ones(3, 2))
+
+threading.Thread(target=look, args=[threading.get_ident()]).start()
+train()
+"""
+
+
+def test_a_rank_that_waits_for_the_buffers_of_another_waits(tmp_path):
+    command = [sys.executable, "-c", WAITS_IN_FORWARD]
+    options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    ranks = [subprocess.Popen([*command, str(rank), tmp_path / "store"], **options) for rank in range(2)]
+    assert ranks[1].communicate(timeout=120)[0] == "broadcast train()\n"
+    ranks[0].communicate(timeout=60)
+
+
 def test_the_form_of_the_flight_recorder():
     from torch._C import _distributed_c10d as c10d  # noqa: PLC0415 - as above
 
