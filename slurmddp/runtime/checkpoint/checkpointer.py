@@ -124,6 +124,7 @@ class Checkpointer:
             self._loop.end(describe_saved=partial(self._saver.describe_saved, self.step))
         except GeneratorExit:  # the program left the loop, by `break` or an exception; its step is not finished
             self._in_step = False
+            self._survivor.leave_loop()
             self._loop.end(Phase.LEFT_LOOP)
             if self._session.stopping.signals.stop_requested:
                 with suppress(Exception):  # a checkpoint that is being written: the process ends soon

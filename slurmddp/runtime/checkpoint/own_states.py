@@ -39,7 +39,8 @@ class OwnState(NamedTuple):
     def seal(self, secret: str) -> bytes:
         """Return it as bytes that `open_states` reads; empty where there is no state, or too large a one."""
         content = marshal.dumps(tuple(self))
-        return _HEAD.pack(len(content), _code(content, secret)) + content if 0 < len(self.state) < _MOST_BYTES else b""
+        head = _HEAD.pack(len(content), hmac.digest(secret.encode(), content, "sha256"))
+        return head + content if 0 < len(self.state) < _MOST_BYTES else b""
 
 
 def pack(state: State) -> bytes:
@@ -52,7 +53,8 @@ def pack(state: State) -> bytes:
 def is_sealed(sealed: bytes, secret: str) -> bool:
     """Tell whether a state is whole, and was sealed with the secret."""
     size, code = _HEAD.unpack_from(sealed.ljust(_HEAD.size, b"\0"))
-    return 0 < size == len(sealed) - _HEAD.size and hmac.compare_digest(code, _code(sealed[_HEAD.size :], secret))
+    content = sealed[_HEAD.size :]
+    return 0 < size == len(content) and hmac.compare_digest(code, hmac.digest(secret.encode(), content, "sha256"))
 
 
 def open_states(content: bytes) -> Iterator[OwnState]:
@@ -99,10 +101,6 @@ class Partners:
         messages = [received.numpy().data for received in self._received]
         sizes = [_HEAD.unpack_from(message)[0] for message in messages]
         return [bytes(message[: size and _HEAD.size + size]) for message, size in zip(messages, sizes)]
-
-
-def _code(content: bytes, secret: str) -> bytes:
-    return hmac.digest(secret.encode(), content, "sha256")
 
 
 def _to_plain(value: Any) -> Any:

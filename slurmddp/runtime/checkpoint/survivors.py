@@ -68,7 +68,7 @@ class Survivor:
         self.end()
         on_gpu, session = self._session.device.type != "cpu", self._session
         if self._store and session.control and not (on_gpu or self._training.divided):
-            self._partners = Partners(session, len(self._pack_own()))
+            self._partners = Partners(session, len(pack(self._training.collect_own())))
             after_forward = self._training.modules["model"].register_forward_hook(self._keep_early)
             self._hooks = (register_optimizer_step_pre_hook(self._note_begun), after_forward)
             self.keep(step)
@@ -86,7 +86,7 @@ class Survivor:
     def _keep_early(self, model: nn.Module, *_: object) -> None:
         """Keep what only this rank has after a forward: a rank that dies later may have given its gradients away."""
         if self._is_steady is not False and model.training:
-            self._early = self._pack_own()
+            self._early = pack(self._training.collect_own())
             if self._is_steady:
                 self._early_sealed = self._seal(self._finished + 1, self._early, is_early=True)
 
@@ -97,7 +97,7 @@ class Survivor:
         if not self._has_begun:
             self._receive(self._partners, self._finished)
         self._finished, self._can_save = step, False
-        own = self._pack_own()
+        own = pack(self._training.collect_own())
         if self._early:
             self._is_steady = own == self._early
         self._early = self._early_sealed = b""
@@ -107,9 +107,6 @@ class Survivor:
         sealed = self._seal(step, own, is_early=False)
         self._can_save = bool(sealed)
         self._partners.send(sealed)
-
-    def _pack_own(self) -> bytes:
-        return pack(self._training.collect_own())
 
     def _seal(self, step: int, own: bytes, *, is_early: bool) -> bytes:
         """Keep a state of this rank, and return it sealed; empty where that is not possible."""
@@ -170,12 +167,16 @@ class Survivor:
     def _is_held(self) -> bool:
         return self._can_save and not self._has_begun and _versions_of(self._tensors) == self._versions
 
-    def end(self) -> None:
-        """Keep nothing more."""
-        if self._partners:
-            self._partners.receive()
+    def leave_loop(self) -> None:
+        """Ask nothing more of the other ranks: this one may go on alone."""
         for hook in self._hooks:
             hook.remove()
+
+    def end(self) -> None:
+        """Keep nothing more."""
+        self.leave_loop()
+        if self._partners:
+            self._partners.receive()
         self._can_save, self._partners, self._hooks, self._kept = False, None, (), {}
 
 

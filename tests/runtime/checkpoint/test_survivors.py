@@ -154,6 +154,18 @@ def test_where_a_rank_has_ever_drawn_after_its_forward_that_state_does_not_count
     assert said[-1] == "step 6, saved by a survivor, cannot be used: the state of ranks [0] is lost"
 
 
+def test_after_the_loop_was_left_a_rank_waits_for_no_other_and_still_saves_what_it_holds(ranks, monkeypatch):
+    ranks[1].survivor.leave_loop()
+    with monkeypatch.context() as alone:
+        alone.setattr(Partners, "receive", lambda _: pytest.fail("waits"))
+        ranks[1].forward()
+    ranks[1].survivor.save()
+    assert adopted(ranks).step == 4
+    ranks[1].loss.backward()
+    ranks[1].optimizer.step()
+    assert not ranks[1].survivor._is_held()
+
+
 def test_nothing_is_saved_once_an_optimizer_has_begun(ranks):
     ranks[1].forward()
     ranks[1].loss.backward()
