@@ -7,6 +7,7 @@ line for each daemon and node.
 
 import contextlib
 import fcntl
+import json
 import os
 import select
 import signal
@@ -16,10 +17,9 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, Final, TextIO, cast
-
-import msgspec
 
 from slurmddp.errors import ClusterError
 from slurmddp.sandbox import control_channel, programs
@@ -200,7 +200,7 @@ def main() -> None:
     if os.getpid() != 1:
         sys.exit("this is the first process of a sandbox; type: slurmddp sandbox up")
     files = Files(Path(sys.argv[1]))
-    files.process.write_bytes(msgspec.json.encode(Process.current()))
+    files.process.write_text(json.dumps(asdict(Process.current())))
     # locked for the life of this process, so that systemd-tmpfiles does not remove it from /tmp
     fcntl.flock(os.open(files.folder, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_SH)
     os.environ.update(PATH=programs.search_path(), SLURM_CONF=str(files.slurm_conf))

@@ -2,20 +2,19 @@
 
 import contextlib
 import fcntl
+import json
 import os
 import shutil
 import signal
 import stat
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
-
-import msgspec
+from typing import Any, Final
 
 from slurmddp.errors import ClusterError, SlurmddpError
-from slurmddp.sandbox.configuration import Plan, check_name
+from slurmddp.sandbox.configuration import Plan, Shape, check_name
 
 _PLACE: Final = Path("/tmp")  # noqa: S108  # the same for every session of the user, unlike XDG_RUNTIME_DIR
 _KILL_DEADLINE_S: Final = 20
@@ -132,16 +131,17 @@ class Files:
             (self.folder / folder).mkdir(parents=True)
         for node in plan.node_names:
             (self.folder / "spool" / node).mkdir(parents=True)
-        self.plan.write_bytes(msgspec.json.encode(plan))
+        self.plan.write_text(json.dumps(asdict(plan)))
 
     def read_plan(self) -> Plan:
         """Return the plan of the sandbox."""
-        return msgspec.json.decode(self.plan.read_bytes(), type=Plan)
+        fields = _with_tuples(json.loads(self.plan.read_bytes()))
+        return Plan(**fields | {"partitions": tuple(Shape(**shape) for shape in fields["partitions"])})
 
     def supervisor(self) -> Process | None:
         """Return the first process of the sandbox, or None when the sandbox is not up."""
         try:
-            process = msgspec.json.decode(self.process.read_bytes(), type=Process)
+            process = Process(**json.loads(self.process.read_bytes()))
         except FileNotFoundError:
             return None
         return process if process.alive else None
@@ -150,6 +150,13 @@ class Files:
         """Remove the folder, if it exists."""
         if self.folder.exists():
             shutil.rmtree(self.folder)
+
+
+def _with_tuples(value: Any) -> Any:
+    """Return a value of JSON with tuples for its lists."""
+    if isinstance(value, dict):
+        return {name: _with_tuples(item) for name, item in value.items()}
+    return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
 
 
 @contextlib.contextmanager
