@@ -79,7 +79,6 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     channels_last: Annotated[bool, Option("Memory format channels-last for images and weights.")] = False
     bucket_mb: Annotated[Megabytes, Option("DDP: size of a gradient bucket.", metavar="MB")] = 25.0
     find_unused_parameters: Annotated[bool, Option("DDP: some steps do not use all parameters.")] = False
-    zero: Annotated[bool, Option("DDP: each rank has a part of the optimizer's state (ZeRO-1).")] = False
     checkpoint_every_steps: Annotated[
         Optional[Count], Option("Steps between checkpoints, in addition to the seconds.")
     ] = None
@@ -125,10 +124,7 @@ GPU_ONLY: Final = (
     ("precision", "fp16", "--precision fp16 needs GPUs (--precision bf16 does not)"),
     ("sync_bn", True, "--sync-bn needs GPUs, as torch's SyncBatchNorm does"),
 )
-DDP_ONLY: Final = (
-    *("bucket-mb", "find-unused-parameters"),
-    *("zero", "sync-bn", "save-all-ranks"),
-)
+DDP_ONLY: Final = ("bucket-mb", "find-unused-parameters", "sync-bn", "save-all-ranks")
 """Options for DistributedDataParallel only."""
 WORKER_FIELDS: Final = fields_of(WorkerOptions)
 

@@ -10,11 +10,9 @@ from submitit.core import logger, utils
 from submitit.slurm import slurm as theirs
 
 from slurmddp.errors import ClusterError
-from slurmddp.monitoring.status import query_jobs
 from slurmddp.outcome import Kind
 from slurmddp.runs.facts import read_job
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.lookup import Target
 from slurmddp.slurm import client, commands
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.slurm.states import has_ended
@@ -113,6 +111,9 @@ def query_states(job_ids: Iterable[str]) -> dict[str, str]:
 
     Raises ClusterError when the controller does not answer.
     """
+    from slurmddp.monitoring.status import query_jobs  # noqa: PLC0415 - a rank does not need it
+    from slurmddp.runs.lookup import Target  # noqa: PLC0415 - as above
+
     found = query_jobs([Target(None, tuple(job_ids))], os.environ, brief=True)
     if silence := next((job.silence for job in found if job.silence), ""):
         raise ClusterError(client.explain_silence(silence))

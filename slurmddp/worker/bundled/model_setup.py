@@ -73,16 +73,11 @@ def sync_gradients(model: nn.Module, *, last: bool) -> contextlib.AbstractContex
 
 
 def make_optimizer(parameters: Iterable[nn.Parameter], options: WorkerOptions) -> torch.optim.Optimizer:
-    """Return the optimizer of these options; with `zero`, this rank's share of it."""
+    """Return the optimizer of these options."""
     settings: dict[str, Any] = {"lr": options.lr, "weight_decay": options.weight_decay}
     if options.optimizer == "sgd":
         settings["momentum"] = options.momentum
-    kind = _CLASSES[options.optimizer]
-    if options.zero:
-        from torch.distributed.optim import ZeroRedundancyOptimizer  # noqa: PLC0415 - a third of a second
-
-        return ZeroRedundancyOptimizer(parameters, optimizer_class=kind, **settings)
-    return kind(parameters, **settings)
+    return _CLASSES[options.optimizer](parameters, **settings)
 
 
 def scaled_rate(options: WorkerOptions, world_size: int) -> float:

@@ -25,7 +25,7 @@ def test_losses_and_gradients_are_those_of_the_plain_model(name):
     torch.manual_seed(0)
     plain = task.model()
     torch.manual_seed(0)
-    sharded = wrap(task.model(), options, torch.device("cpu"), dtype=torch.float32, total=10)
+    sharded = wrap(task.model(), options, torch.device("cpu"), torch.float32)
     inputs, targets = task.train.batch(torch.arange(2))
     found = []
     for model in (plain.eval(), sharded.eval()):
