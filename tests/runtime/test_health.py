@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -313,6 +314,39 @@ def test_ranks_that_get_no_notice_are_named():
     assert well.what == "the stop signal reaches all ranks within 0.25 s"
     (untried,) = check._judge_signals("no scancel here", [(0, "n1", None)])
     assert untried.level == "note"
+
+
+SIGNAL_AT_EACH_LINE = """
+import signal, sys
+from types import SimpleNamespace
+from slurmddp.runtime.health import check
+
+alone = SimpleNamespace(
+    share=lambda topic: [], broadcast=lambda topic, value: value, gather=lambda topic, value: [value]
+)
+
+def check_signals(last):
+    lines = iter(range(last + 1))
+    def trace(*_):
+        if next(lines, -1) == last:
+            signal.raise_signal(signal.SIGUSR2)
+        return trace
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    sys.settrace(trace)
+    found = check.check_signals(SimpleNamespace(rank=0, host="n1", is_main=True), alone)
+    sys.settrace(None)
+    return found[0].level if found else None
+
+check._send, check.REACH_LIMIT_S = lambda rank: "", 0.05
+levels = [check_signals(last) for last in range(150)]
+print(*sorted(set(levels)))
+"""
+
+
+def test_a_signal_may_come_at_any_instant_of_the_wait_for_it():
+    words = [sys.executable, "-c", SIGNAL_AT_EACH_LINE]
+    done = subprocess.run(words, timeout=60, check=True, capture_output=True, text=True)
+    assert done.stdout == "ok warning\n", "a warning where it came before the check"
 
 
 def test_slurm_is_told_to_signal_the_step_or_why_not_is_said(rank, tmp_path, monkeypatch):
