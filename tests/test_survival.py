@@ -34,7 +34,7 @@ SLURMDDP = Path(sys.executable).parent / "slurmddp"
 PROGRAMS = Path(__file__).parent / "programs"
 WHOLE, SHARDED = (str(PROGRAMS / "train.py"),), (str(PROGRAMS / "fsdp.py"), "fsdp")
 """Programs of which each rank has the whole state, or a part of it."""
-KILL_WAIT_S, GRACE_S = 5, 60
+KILL_WAIT_S, GRACE_S = 10, 60
 TOTAL, STEP_S, EVERY = 60, 0.1, 10
 GROUPS, SPARE = 5, 3
 RANKS = (2, 4)

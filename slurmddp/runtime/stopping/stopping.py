@@ -113,7 +113,9 @@ class Stopping:
         if isinstance(action, Leave):
             self._leave(action)
         elif action == "confirm":
-            return replace(known, silent=self._hooks.confirm(policy.CONFIRM_LIMIT_S))
+            if silent := self._hooks.confirm(policy.CONFIRM_LIMIT_S):
+                self.rescue()  # what follows may take longer than Slurm lets the process live
+            return replace(known, silent=silent)
         elif action == "ask slurm":
             return replace(known, slurm=self.record_request())
         elif action == "answer executable":

@@ -12,7 +12,7 @@ from slurmddp.runtime.launch.rank import read_rank
 from slurmddp.runtime.stopping import policy
 from slurmddp.runtime.stopping.policy import Phase
 from slurmddp.runtime.stopping.signals import StopSignals
-from slurmddp.runtime.stopping.stopping import Stopping, ask_slurm
+from slurmddp.runtime.stopping.stopping import Progress, Stopping, ask_slurm
 
 SAVED = Verdict(exit_codes.STOPPED, "saved")
 FAILED = Verdict(exit_codes.FAILED, "OSError: gone")
@@ -67,6 +67,19 @@ def test_a_loop_that_reaches_its_end_or_reports_its_failure_is_left_alone(phase)
     stopping = make_stopping(phase)
     threading.Timer(0.2, stopping.enter, [Phase.EXIT]).start()
     assert request_stop(stopping) == []
+
+
+def test_what_a_rank_holds_is_saved_before_a_long_step_is_waited_for():
+    """KillWait is 30 s by default, less at some sites: two steps of 15 s may be all the time that there is."""
+    saved = threading.Event()
+    progress = Progress()
+    progress.longest_s = 15.0
+    stopping = make_stopping(Phase.LOOP, confirm=lambda _: [1], rescue=saved.set, progress=progress)
+    answer = threading.Thread(target=request_stop, args=[stopping])
+    answer.start()
+    assert saved.wait(5)
+    stopping.enter(Phase.EXIT)
+    answer.join()
 
 
 @pytest.mark.usefixtures("no_time")
