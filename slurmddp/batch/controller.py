@@ -82,9 +82,9 @@ class Controller:
         """Return the sha256 of the script that Slurm holds for a job; None when it shows none."""
         return queries.script_digest(job_id, self._environ)
 
-    def kill_step(self, number: int, step: str) -> None:
-        """Send SIGKILL to the ranks of a step. Raises as `requeue` does."""
-        self._order(commands.cancel(f"{number}.{step}", signal="KILL"))
+    def signal_step(self, number: int, step: str, signal: str) -> None:
+        """Send a signal, as `KILL`, to the ranks of a step. Raises as `requeue` does."""
+        self._order(commands.cancel(f"{number}.{step}", signal=signal))
 
     def look(
         self, number: int, nodes: Sequence[str], words: Sequence[str]

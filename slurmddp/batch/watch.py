@@ -43,6 +43,8 @@ USAGE_S: Final = 60.0
 """What the ranks use is recorded after this time, then ten times more rarely, and at the end."""
 END_S: Final = 10.0
 """For the ranks to end after SIGKILL, until they get it again, and the launcher gets it, too."""
+SAVE_S: Final = 30.0
+"""For the ranks that do not hang to save what they hold."""
 LOOK_S: Final = 10.0
 """After this time no further node is asked where its ranks stand."""
 
@@ -145,7 +147,9 @@ class Watch:
                 if self._options.hang_timeout and hang.is_certain:
                     self._ended = f"hung for {format_duration(now - hang.since)}: {hang.text}"
                     here = [rank for rank, track in tracks.items() if track.beat.host == self._job.host and not step]
-                    self._end(step, [rows[rank]["pid"] for rank in here if "pid" in rows[rank]])
+                    pids = [rows[rank]["pid"] for rank in here if "pid" in rows[rank]]
+                    self._let_save(step, pids, {*tracks} - {beat.rank for beat in hang.odd})
+                    self._end(step, pids)
         elif before:
             self._say("the training makes progress again, or its ranks have ended")
             self._record(events.HangEnd())
@@ -192,17 +196,31 @@ class Watch:
                 break
         return found
 
+    def _let_save(self, step: str, pids: Sequence[int], able: set[int]) -> None:
+        """Let the ranks that do not hang save what they hold, and leave."""
+        with suppress(OSError):
+            self._job.run.hang(self._job.job_id, self._folder.name).touch()
+        self._signal(step, pids, signal.SIGTERM)
+        ends_at = time.monotonic() + SAVE_S
+        while time.monotonic() < ends_at and able - {record.rank for record in read_records(self._folder)}:
+            if self._is_over.wait(0.2):
+                return
+
+    def _signal(self, step: str, pids: Sequence[int], number: signal.Signals) -> None:
+        """Send a signal to the ranks, by their step or on this node by their processes."""
+        for pid in pids:
+            with suppress(OSError):
+                os.kill(pid, number)
+        try:
+            if step:
+                self._slurm.signal_step(self._job.number, step, number.name[3:])
+        except ClusterError as error:
+            self._say(f"the ranks could not be ended: {error}")
+
     def _end(self, step: str, pids: Sequence[int]) -> None:
-        """Kill the ranks, by their step or on this node by their processes, until the launch has ended."""
+        """Kill the ranks until the launch has ended."""
         while not self._is_over.is_set():
-            for pid in pids:
-                with suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
-            try:
-                if step:
-                    self._slurm.kill_step(self._job.number, step)
-            except ClusterError as error:
-                self._say(f"the ranks could not be killed: {error}")
+            self._signal(step, pids, signal.SIGKILL)
             if self._is_over.wait(END_S):
                 return
             self._say(f"the ranks have not ended {END_S:.0f} s after SIGKILL; trying again")

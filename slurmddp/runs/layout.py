@@ -135,6 +135,10 @@ class RunDir(_Folder):
         """How that rank ended: one line with status, rank, host and reason."""
         return self.attempt(job_id, attempt) / f"{rank}.end"
 
+    def hang(self, job_id: str, attempt: str) -> Path:
+        """It says to the ranks that the next signal ends a training that hangs."""
+        return self.attempt(job_id, attempt) / "hang"
+
     def before_ranks_record(self, job_id: str, attempt: str) -> Path:
         """How a line of --before-ranks failed on a node: one line, its status and the reason."""
         return self.attempt(job_id, attempt) / "before-ranks.end"

@@ -96,8 +96,8 @@ class FakeSlurm:
     def address(self, node: str) -> str:
         return self.addresses.get(node, "")
 
-    def kill_step(self, number: int, step: str) -> None:
-        self.orders.append(("kill", number, step))
+    def signal_step(self, number: int, step: str, signal: str) -> None:
+        self.orders.append((signal, number, step))
 
     def look(self, number: int, nodes: Sequence[str], words: Sequence[str]) -> Iterator[tuple[str, list[dict], str]]:
         assert (number, list(words[-3:])) == (17, ["slurmddp.watchdog.look", "17", f"{words[-1]}"])
@@ -833,7 +833,7 @@ def hung(record: str = "", *, goes_on: bool = False) -> Callable[[Case, Path], i
             (folder / "1.end").write_text(record + "\n")
         began = time.monotonic()
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sending:
-            while ("kill", 17, "4") not in case.slurm.orders and time.monotonic() - began < HANGS_S:
+            while ("KILL", 17, "4") not in case.slurm.orders and time.monotonic() - began < HANGS_S:
                 for one in (waits, sleeps):
                     beat = one._replace(done=int(10 * goes_on * max(0.0, time.monotonic() - began - HANGS_S / 2)))
                     sending.sendto(seal(beat, environ[variables.SECRET]), ("127.0.0.1", int(port)))
@@ -849,6 +849,7 @@ HANGS_S = 2.0
 @pytest.fixture(autouse=True)
 def judge_often(monkeypatch):
     monkeypatch.setattr("slurmddp.batch.watch.TICK_S", 0.1)
+    monkeypatch.setattr("slurmddp.batch.watch.SAVE_S", 0.2)
 
 
 def test_ranks_that_hang_are_killed_and_started_again(case):

@@ -184,7 +184,7 @@ class Slurm:
         for node, rows, _ in look_at_nodes(0, nodes, words, os.environ, limit_s=10):
             yield node, [row for row in rows if row["host"] == node], "no answer" * (node == self.silent)
 
-    def kill_step(self, *step):
+    def signal_step(self, *step):
         self.killed.append(step)
 
 
@@ -206,6 +206,7 @@ class Watched:
 @pytest.fixture
 def watched(tmp_path, monkeypatch):
     monkeypatch.setattr("slurmddp.batch.watch.TICK_S", 0.1)
+    monkeypatch.setattr("slurmddp.batch.watch.SAVE_S", 0.5)
     made = Watched(RunDir(tmp_path))
     yield made
     made.watch.stop(Result(0, ""))
@@ -230,12 +231,13 @@ def test_of_two_processes_the_one_that_hangs_is_named_its_stack_kept_and_all_are
     assert 1 <= hang.stalled_s < 4
     rows = json.loads(watched.run.stacks("17", "0.0").read_text())
     assert [(row["rank"], row["stack"][0]["function"]) for row in rows] == [(1, "load"), (0, "all_reduce")]
-    assert watched.slurm.killed == [(0, "4")]
+    until(lambda: watched.slurm.killed == [(0, "4", "TERM"), (0, "4", "KILL")], 10)
+    assert watched.run.hang("17", "0.0").exists()
 
 
 @pytest.mark.parametrize("two_ranks", [""], indirect=True)
 def test_ranks_that_no_step_has_started_are_killed_on_this_node(watched, two_ranks):
-    assert two_ranks[0].wait(20) == -signal.SIGKILL
+    assert two_ranks[0].wait(20) == -signal.SIGTERM, "it is asked first"
     assert two_ranks[1].poll() is None and watched.events[0].hung_hosts == ("n2",)
 
 
@@ -261,6 +263,7 @@ def test_without_any_report_the_log_says_so_once(watched, monkeypatch, own_launc
     watched.watch.stop(Result(0, ""))
     monkeypatch.setattr("slurmddp.batch.watch.UNHEARD_S", 0.0)
     monkeypatch.setattr("slurmddp.batch.watch.TICK_S", 0.1)
+    monkeypatch.setattr("slurmddp.batch.watch.SAVE_S", 0.5)
     if has_rank:
         (watched.run.attempt("17", "0.0") / "0.begin").touch()
     options = Options(own_launch=own_launch)

@@ -123,6 +123,8 @@ def test_a_hang_is_found_and_the_training_finished(played, program, kind):
     if program == "steps":
         calm = played["steps", "none"].result()
         assert calm.events("hang") == []
+        (resume,) = training.events("resume")
+        assert resume["step"] >= 5, "the last finished step is saved; a signal ends a sleep in C"
         assert all(torch.equal(value, calm.model()[name]) for name, value in training.model().items())
 
 

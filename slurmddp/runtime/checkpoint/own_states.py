@@ -21,8 +21,8 @@ from slurmddp.runtime.session import Session
 
 _MOST_BYTES: Final = 2**19
 """For the state of one rank after one step; a larger one is not kept."""
-_HEAD: Final = struct.Struct("<I32s")
-"""The length of what follows, and its code."""
+_HEAD: Final = struct.Struct("<I?32s")
+"""The length of what follows, whether it is promised to be that of the step's end, and its code."""
 
 
 class OwnState(NamedTuple):
@@ -36,23 +36,24 @@ class OwnState(NamedTuple):
     state: Any
     """As `TrainingState.collect_own` returns it; packed by `pack`, until it is read."""
 
-    def seal(self, secret: str) -> bytes:
-        """Return it as bytes that `open_states` reads; empty where there is no state, or too large a one."""
+    def seal(self, secret: str, *, is_promised: bool = False) -> bytes:
+        """Return it as bytes that `open_states` reads; empty where there is no state."""
         content = marshal.dumps(tuple(self))
-        head = _HEAD.pack(len(content), hmac.digest(secret.encode(), content, "sha256"))
-        return head + content if 0 < len(self.state) < _MOST_BYTES else b""
+        head = _HEAD.pack(len(content), is_promised, hmac.digest(secret.encode(), content, "sha256"))
+        return head + content if self.state else b""
 
 
 def pack(state: State) -> bytes:
-    """Return a state as bytes, equal ones for equal states; empty where marshal does not know a value of it."""
+    """Return a state as bytes, equal ones for equal states; empty if it is too large, or marshal does not know it."""
     with suppress(ValueError):
-        return marshal.dumps(_to_plain(state), 2)  # from version 3 on, equal values may differ
+        packed = marshal.dumps(_to_plain(state), 2)  # from version 3 on, equal values may differ
+        return packed if len(packed) < _MOST_BYTES else b""
     return b""
 
 
 def is_sealed(sealed: bytes, secret: str) -> bool:
     """Tell whether a state is whole, and was sealed with the secret."""
-    size, code = _HEAD.unpack_from(sealed.ljust(_HEAD.size, b"\0"))
+    size, _, code = _HEAD.unpack_from(sealed.ljust(_HEAD.size, b"\0"))
     content = sealed[_HEAD.size :]
     return 0 < size == len(content) and hmac.compare_digest(code, hmac.digest(secret.encode(), content, "sha256"))
 
@@ -69,7 +70,8 @@ def open_states(content: bytes) -> Iterator[OwnState]:
 class Partners:
     """Two other ranks, one of them on another node where there is one, that keep the states of this rank.
 
-    This rank keeps those of two others. All ranks make it, and call its methods, together.
+    This rank keeps those of two others. All ranks make it, and call its methods, together: in each step each rank sends
+    an early state, and then that of the step's end, unless the early one is promised to be it.
     """
 
     def __init__(self, session: Session, size: int) -> None:
@@ -83,24 +85,34 @@ class Partners:
         room = longest + 4096  # they may grow a little
         self._sent, *self._received = (torch.zeros(room, dtype=torch.uint8) for _ in (0, *ways))
         self._works: list[dist.Work | None] = []
+        self._places: list[int] = []
+        """Those of the others of whom a message is on its way."""
+        self._promised: set[int] = set()
+        """Those of the others whose last state is promised to be that of the step's end."""
 
-    def send(self, sealed: bytes) -> None:
-        """Begin to send a state of this rank, and to receive one of each of the two others."""
-        message = self._sent.numpy().data
-        fits = _HEAD.size <= len(sealed) <= len(message)
-        _HEAD.pack_into(message, 0, 0, b"")
-        message[: len(sealed) * fits] = sealed[: len(sealed) * fits]
-        self._works = [dist.isend(self._sent, to, self._group) for to in self._to]
-        self._works += [dist.irecv(at, source, self._group) for at, source in zip(self._received, self._sources)]
+    def send(self, sealed: bytes | None) -> None:
+        """Begin to send a state of this rank, unless it is None, and to receive those that are not promised."""
+        self._works = []
+        if sealed is not None:
+            message = self._sent.numpy().data
+            fits = _HEAD.size <= len(sealed) <= len(message)
+            message[: _HEAD.size] = bytes(_HEAD.size)
+            message[: len(sealed) * fits] = sealed[: len(sealed) * fits]
+            self._works = [dist.isend(self._sent, to, self._group) for to in self._to]
+        self._places = [place for place in range(len(self._sources)) if place not in self._promised]
+        self._works += [dist.irecv(self._received[at], self._sources[at], self._group) for at in self._places]
+        self._promised = set()
 
-    def receive(self) -> list[bytes]:
-        """Return the states of the others when they have come, empty for none; raise torch's error for a lost rank."""
+    def receive(self) -> dict[int, bytes]:
+        """Return the states that have come by the places of the others; raise torch's error for a lost rank."""
         works, self._works = self._works, []
         for work in filter(None, works):
             work.wait()
-        messages = [received.numpy().data for received in self._received]
-        sizes = [_HEAD.unpack_from(message)[0] for message in messages]
-        return [bytes(message[: size and _HEAD.size + size]) for message, size in zip(messages, sizes)]
+        places, self._places = self._places, []
+        messages = {place: self._received[place].numpy().data for place in places}
+        heads = {place: _HEAD.unpack_from(message) for place, message in messages.items()}
+        self._promised |= {place for place, (_, is_promised, _) in heads.items() if is_promised}
+        return {at: bytes(message[: _HEAD.size + heads[at][0]]) for at, message in messages.items() if heads[at][0]}
 
 
 def _to_plain(value: Any) -> Any:

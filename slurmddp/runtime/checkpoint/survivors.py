@@ -21,6 +21,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
+from slurmddp.errors import FencedError, RankError
 from slurmddp.runs.files import write_whole
 from slurmddp.runs.training_events import Checkpoint
 from slurmddp.runtime.checkpoint.own_states import OwnState, Partners, is_sealed, open_states, pack
@@ -54,13 +55,20 @@ class Survivor:
         self._has_begun = False
         """Whether an optimizer has begun to change that state."""
         self._partners: Partners | None = None
+        self._own: dict[int, OwnState] = {}
+        """This rank's states after the last two steps."""
         self._kept: dict[tuple[int, int], bytes] = {}
-        """The states after the last two steps, of each partner by its place, and of this rank at place -1."""
+        """Those of the partners, sealed, by their places."""
         self._early = b""
-        """This rank's state after the last forward of the step that is going on."""
-        self._early_sealed = b""
-        self._is_steady: bool | None = None
-        """Whether that state was the final one in all steps; None before the first."""
+        """This rank's state after a forward of the step that is going on."""
+        self._message = b""
+        """What the partners get in this step, if there is no early state for them."""
+        self._is_sent = False
+        """Whether they have got something in this step."""
+        self._tried = ["first", "last"]
+        """After which forward of a step that state is taken: the first of these that has never changed afterwards."""
+        self._is_proven = False
+        """Whether it has not changed after it in the last step."""
         self._hooks: tuple[Any, ...] = ()
 
     def begin(self, step: int) -> None:
@@ -73,46 +81,61 @@ class Survivor:
             self._hooks = (register_optimizer_step_pre_hook(self._note_begun), after_forward)
             self.keep(step)
 
-    def _note_begun(self, optimizer: Optimizer, *_: object) -> None:
-        if self._partners and not self._has_begun and not self._known.isdisjoint(map(id, parameters_of(optimizer))):
-            self._receive(self._partners, self._finished)
-            self._partners.send(self._early_sealed)
-            self._receive(self._partners, self._finished + 1)  # before a rank can finish the step
-            self._has_begun = True
-
-    def _receive(self, partners: Partners, step: int) -> None:
-        self._kept.update({(place, step % 2): sealed for place, sealed in enumerate(partners.receive()) if sealed})
-
     def _keep_early(self, model: nn.Module, *_: object) -> None:
         """Keep what only this rank has after a forward: a rank that dies later may have given its gradients away."""
-        if self._is_steady is not False and model.training:
+        if self._partners is None or self._is_sent or self._has_begun or not model.training:
+            return
+        self._receive(self._partners, self._finished)
+        is_first = self._tried[:1] == ["first"]
+        if self._tried and not (is_first and self._early):
             self._early = pack(self._training.collect_own())
-            if self._is_steady:
-                self._early_sealed = self._seal(self._finished + 1, self._early, is_early=True)
+        if is_first and self._is_proven:
+            self._send_early(self._partners)
+
+    def _note_begun(self, optimizer: Optimizer, *_: object) -> None:
+        if self._partners and not self._has_begun and not self._known.isdisjoint(map(id, parameters_of(optimizer))):
+            self._exchange_early(self._partners)  # before a rank can finish the step
+            self._has_begun = True
+
+    def _exchange_early(self, partners: Partners) -> None:
+        if not self._is_sent:
+            self._receive(partners, self._finished)
+            self._send_early(partners)
+        self._receive(partners, self._finished + 1)
+
+    def _send_early(self, partners: Partners) -> None:
+        self._is_sent = True
+        if self._early and self._is_proven:
+            own = self._keep_own(self._finished + 1, self._early, is_early=True)
+            self._message = own.seal(self._session.secret, is_promised=True)
+        partners.send(self._message)
+
+    def _receive(self, partners: Partners, step: int) -> None:
+        self._kept.update({(place, step % 2): sealed for place, sealed in partners.receive().items()})
 
     def keep(self, step: int) -> None:
         """Keep what only this rank has after a finished step."""
         if self._partners is None:
             return
         if not self._has_begun:
-            self._receive(self._partners, self._finished)
+            self._exchange_early(self._partners)
         self._finished, self._can_save = step, False
-        own = pack(self._training.collect_own())
+        packed = pack(self._training.collect_own())
+        is_promised, is_final = bool(self._early and self._is_proven), packed == self._early
         if self._early:
-            self._is_steady = own == self._early
-        self._early = self._early_sealed = b""
-        self._tensors, self._has_begun = [*self._parameters], False
+            self._is_proven, self._tried = is_final, self._tried[not is_final :]
+        self._tensors = [*self._parameters]
         self._others = map_tensors(self._training.collect_others(), self._watch)
         self._versions = _versions_of(self._tensors)
-        sealed = self._seal(step, own, is_early=False)
-        self._can_save = bool(sealed)
-        self._partners.send(sealed)
+        own = self._keep_own(step, packed, is_early=False)
+        self._can_save = bool(packed)
+        self._early, self._is_sent, self._has_begun = b"", False, False
+        self._message = b"" if is_promised and is_final else own.seal(self._session.secret)
+        self._partners.send(None if is_promised else self._message)
 
-    def _seal(self, step: int, own: bytes, *, is_early: bool) -> bytes:
-        """Keep a state of this rank, and return it sealed; empty where that is not possible."""
-        sealed = OwnState(_name(self._session), step, self._session.rank, is_early, own).seal(self._session.secret)
-        self._kept[-1, step % 2] = sealed
-        return sealed
+    def _keep_own(self, step: int, packed: bytes, *, is_early: bool) -> OwnState:
+        own = self._own[step % 2] = OwnState(_name(self._session), step, self._session.rank, is_early, packed)
+        return own
 
     def _watch(self, _: object, tensor: torch.Tensor) -> torch.Tensor:
         self._tensors.append(tensor)
@@ -130,7 +153,8 @@ class Survivor:
             self._store.check_owner()
             folder.mkdir(mode=0o700, exist_ok=True)
             kept = [sealed for sealed in [*self._kept.values()] if is_sealed(sealed, self._session.secret)]
-            write_whole(folder / str(self._session.rank), b"".join(kept))
+            own = [state.seal(self._session.secret) for state in [*self._own.values()]]
+            write_whole(folder / str(self._session.rank), b"".join(own + kept))
             if self._is_held():
                 self._save_step(self._store, folder / f"step-{self._finished:09d}")
         except OSError as error:
@@ -177,7 +201,8 @@ class Survivor:
         self.leave_loop()
         if self._partners:
             self._partners.receive()
-        self._can_save, self._partners, self._hooks, self._kept = False, None, (), {}
+        self._can_save, self._partners, self._hooks, self._own, self._kept = False, None, (), {}, {}
+        self._early, self._is_sent, self._has_begun = b"", False, False
 
 
 def adopt(store: Store, session: Session) -> None:
@@ -185,32 +210,42 @@ def adopt(store: Store, session: Session) -> None:
     began, notes = time.monotonic(), sorted(_read_notes(store), key=lambda one: one[1]["step"], reverse=True)
     newest = store.newest() if notes else None
     for folder, note in notes:
-        step, ranks = note["step"], range(note["world_size"])
-        if newest and step <= newest.step:
+        if newest and note["step"] <= newest.step:
             break
-        own = _read_own(folder.parent, note["attempt"], step)
-        digests = {file.read_bytes() for file in folder.glob("*.digest")}
-        gone = [rank for rank in ranks if rank not in own]
-        if gone or len(digests) > 1:
-            why = f"the state of {session.list_ranks(gone)} is lost" if gone else "the ranks' parameters differ"
-            session.print(f"step {step}, saved by a survivor, cannot be used: {why}")
+        try:
+            _adopt_step(store, session, folder, note)
+        except FencedError:
+            raise
+        except Exception as error:  # noqa: BLE001 - damaged files raise anything, and the older checkpoint is there
+            why = str(error) or type(error).__name__
+            session.print(f"step {note['step']}, saved by a survivor, cannot be used: {why}")
             continue
-        if early := [rank for rank in ranks if own[rank].is_early]:
-            session.print(
-                f"{session.list_ranks(early)} ended before the end of step {step - 1}, whose gradients all ranks had: "
-                "random numbers and buffers there are those after the forward, which no earlier step has changed later"
-            )
-        parts = {name: torch.load(folder / name, map_location="cpu", weights_only=True) for name in (MODEL, STATE)}
-        states = [own[rank].state for rank in ranks]
-        buffers = states[0]["buffers"]["model"].items()
-        parts[MODEL].update({name: value for name, value in buffers if name in parts[MODEL]})
-        by = {"job": session.job, "attempt": session.attempt, "world_size": len(ranks)}
-        store.write(step, {**parts, RANKS: states}, by)
-        write_event(session, Checkpoint(step=step, held_s=0.0, write_s=time.monotonic() - began))
+        write_event(session, Checkpoint(step=note["step"], held_s=0.0, write_s=time.monotonic() - began))
         break
     for left in store.folder.glob(".survived-*"):
         store.check_owner()
         shutil.rmtree(left, ignore_errors=True)
+
+
+def _adopt_step(store: Store, session: Session, folder: Path, note: Mapping[str, Any]) -> None:
+    """Make a checkpoint of what survivors have saved in a folder; raise an error if that is not possible."""
+    step, ranks = note["step"], range(note["world_size"])
+    own = _read_own(folder.parent, note["attempt"], step)
+    if gone := [rank for rank in ranks if rank not in own]:
+        raise RankError(f"the state of {session.list_ranks(gone)} is lost")
+    if len({file.read_bytes() for file in folder.glob("*.digest")}) > 1:
+        raise RankError("the ranks' parameters differ")
+    if early := [rank for rank in ranks if own[rank].is_early]:
+        session.print(
+            f"{session.list_ranks(early)}: random numbers and buffers are those of after the forward of step "
+            f"{step - 1}, which no earlier step has changed later"
+        )
+    parts = {name: torch.load(folder / name, map_location="cpu", weights_only=True) for name in (MODEL, STATE)}
+    states = [own[rank].state for rank in ranks]
+    buffers = states[0]["buffers"]["model"].items()
+    parts[MODEL].update({name: value for name, value in buffers if name in parts[MODEL]})
+    by = {"job": session.job, "attempt": session.attempt, "world_size": len(ranks)}
+    store.write(step, {**parts, RANKS: states}, by)
 
 
 def _read_notes(store: Store) -> Iterator[tuple[Path, Mapping[str, Any]]]:

@@ -94,6 +94,8 @@ class Known:
     saved: str = ""
     """What is saved, in words."""
     longest_step_s: float = 0.0
+    is_hung: bool = False
+    """Whether the supervisor ends the training because it hangs."""
     is_stuck: bool = False
     """Whether the loop has finished no step since the request."""
     waits: int = 0
@@ -106,6 +108,8 @@ class Known:
 
 def decide(known: Known) -> Action:
     """Return what to do next."""
+    if known.is_hung:
+        return Leave(Verdict(exit_codes.RETRYABLE, f"the training hung; {known.saved}"))
     return _POLICIES[known.phase](known)
 
 

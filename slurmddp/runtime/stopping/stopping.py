@@ -93,7 +93,9 @@ class Stopping:
             if self._answered:
                 return
             self._answered, self._answered_phase = True, self._phase
-        known: Known | None = Known(phase=self._answered_phase, rank=self.rank, cause=self.signals.cause, now=0)
+        who, run = self.rank, self.rank.run_dir
+        hung = bool(run and run.hang(who.job, who.attempt).exists())
+        known: Known | None = Known(phase=self._answered_phase, rank=who, cause=self.signals.cause, is_hung=hung, now=0)
         while known:
             progress, saved = self._hooks.progress, self._hooks.describe_saved()
             stuck = progress.finished_at < self.signals.requested_at

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from slurmddp.errors import FencedError
 from slurmddp.runtime.checkpoint import survivors
 from slurmddp.runtime.checkpoint.own_states import OwnState, open_states
 from slurmddp.runtime.checkpoint.store import Store, ensure_identity
@@ -29,12 +30,12 @@ class Partners:
         self._to = 1 - session.rank
 
     def send(self, sealed):
-        for state in open_states(sealed):
+        for state in open_states(sealed or b""):
             if self._to in self.ranks:
                 self.ranks[self._to].survivor._kept[0, state.step % 2] = sealed
 
     def receive(self):
-        return []
+        return {}
 
 
 class Rank:
@@ -140,7 +141,66 @@ def test_a_rank_that_died_after_its_gradients_has_the_state_of_after_its_forward
     ranks[1].step(5)
     ranks[1].survivor.save()
     assert adopted(ranks).step == 5
-    assert "ranks [0] ended before the end of step 4" in said[-1]
+    assert said[-1].startswith("ranks [0]: random numbers and buffers are those of after the forward of step 4")
+
+
+def test_with_several_forwards_a_step_the_state_of_after_the_last_one_counts(ranks, said):
+    for number in (5, 6, 7):
+        for rank in ranks:
+            torch.manual_seed(number)
+            rank.forward()
+            rank.step(number)
+    for rank in ranks:
+        rank.forward()
+    ranks[0].forward()
+    wanted = torch.get_rng_state()
+    ranks[0].survivor._note_begun(ranks[0].optimizer)  # and then it dies
+    ranks[1].step(8)
+    ranks[1].survivor.save()
+    saved = adopted(ranks)
+    assert saved.step == 8
+    assert torch.equal(ranks[0].store.load(saved, "ranks.pt")[0]["random"]["torch"], wanted)
+    assert "after the forward of step 7" in said[-1]
+
+
+def test_a_state_that_was_promised_and_then_changed_is_sent_with_the_next_message(ranks):
+    ranks[0].step(5, draws_late=True)
+    ranks[1].step(5)
+    drawn = random.getstate()
+    ranks[0].forward()
+    ranks[0].survivor._note_begun(ranks[0].optimizer)
+    random.seed(7)
+    ranks[1].survivor.save()
+    saved = adopted(ranks)
+    assert saved.step == 5
+    assert ranks[0].store.load(saved, "ranks.pt")[0]["random"]["python"] == drawn
+
+
+@pytest.mark.parametrize("what", ["step-000000004/model.pt", "step-000000004/state.pt", "0", "1"])
+@pytest.mark.parametrize("content", [b"", b"x" * 1000])
+def test_what_a_damaged_disk_has_kept_does_not_stop_the_next_start(ranks, said, what, content):
+    ranks[0].store.write(2, {"model.pt": {}}, {})
+    for rank in ranks:
+        rank.survivor.save()
+    (folder,) = ranks[0].store.folder.glob(".survived-*")
+    (folder / what).write_bytes(content)
+    assert adopted(ranks).step == (4 if what in "01" and not content else 2)
+    assert any("step 4, saved by a survivor, cannot be used" in line for line in said) == (
+        what not in "01" or content != b""
+    )
+
+
+def test_a_disk_without_space_does_not_stop_the_next_start_but_a_lost_run_does(ranks, said, monkeypatch):
+    ranks[0].store.write(2, {"model.pt": {}}, {})
+    ranks[1].survivor.save()
+    with monkeypatch.context() as patched:
+        patched.setattr(ranks[0].store, "write", lambda *_: (_ for _ in ()).throw(FencedError("another owns it")))
+        with pytest.raises(FencedError):
+            adopt(ranks[0].store, ranks[0].session)
+        full = OSError(28, "No space left on device")
+        patched.setattr(ranks[0].store, "write", lambda *_: (_ for _ in ()).throw(full))
+        assert adopted(ranks).step == 2
+    assert said[-1] == f"step 4, saved by a survivor, cannot be used: {full}"
 
 
 def test_where_a_rank_has_ever_drawn_after_its_forward_that_state_does_not_count(ranks, said):
