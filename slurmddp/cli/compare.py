@@ -2,17 +2,14 @@
 
 import json
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from slurmddp.cli.run_arguments import TEXT, runs_dir_option
+from slurmddp.cli.run_arguments import TEXT, find_run, runs_dir_option
 from slurmddp.errors import UsageError
-from slurmddp.runs import lookup
-from slurmddp.runs.layout import RunDir
 from slurmddp.text import escape_text, format_table, quote_value
 
 _HEAD: Final = ("FILE", "KIND", "NAME", "WHAT", "LARGEST", "ELEMENTS")
@@ -57,7 +54,7 @@ def find_model_files(targets: Sequence[str], runs_dir: str) -> list[Path]:
         raise UsageError(
             f"one file alone, {quote_value(target)}; give a second, or a run whose ranks are to be compared"
         )
-    found = _find_run(target, runs_dir).rank_models
+    found = find_run(target, runs_dir).rank_models
     if len(found) < 2:  # noqa: PLR2004 - it takes two to compare
         raise UsageError(
             f"{'one rank' if found else 'no rank'} of run {quote_value(target)} has saved its model as rank-N.pt; the "
@@ -71,23 +68,13 @@ def _model_file(target: str, runs_dir: str) -> Path:
         if not Path(target).stat().st_size:
             raise UsageError(f"{quote_value(target)} is empty; give a file that torch.save has written")
         return Path(target)
-    path = _find_run(target, runs_dir).model
+    path = find_run(target, runs_dir).model
     if not path.is_file():
         raise UsageError(
             f"run {quote_value(target)} has no model.pt: the bundled worker and `run.steps` write one at the end of a "
             "training; give the path of a file"
         )
     return path
-
-
-def _find_run(target: str, runs_dir: str) -> RunDir:
-    """Return the run in the folder `target`, or with this name. Raises UsageError for a sweep of several settings."""
-    if folder := lookup.find_folder(target, runs_dir):
-        run = RunDir(folder)
-        return lookup.require_one(lookup.find_all_jobs(run), target).run or run
-    is_special = os.path.lexists(target) and not Path(target).is_dir()
-    what = "not a regular file" if is_special else f"neither a file nor a run in {runs_dir}"
-    raise UsageError(f"{quote_value(target)} is {what}; give one of them, or --runs-dir")
 
 
 def _format_result(result: dict[str, Any]) -> list[str]:

@@ -13,10 +13,8 @@ from urllib.parse import urlsplit
 import click
 
 from slurmddp.cli.job_command import print_message
-from slurmddp.cli.run_arguments import TEXT, runs_dir_option
+from slurmddp.cli.run_arguments import TEXT, find_run, runs_dir_option
 from slurmddp.errors import SlurmddpError, UsageError
-from slurmddp.runs import lookup
-from slurmddp.runs.layout import RunDir
 from slurmddp.text import quote_value
 
 HOST: Final = "127.0.0.1"
@@ -38,12 +36,7 @@ def tensorboard(target: str | None, *, runs_dir: str, port: int | None) -> None:
         if not folder.is_dir():
             raise UsageError(f"there are no runs in {quote_value(runs_dir)}; give a RUN, or --runs-dir")
     else:
-        found = lookup.find_folder(target, runs_dir)
-        if found is None:
-            raise UsageError(
-                f"{quote_value(target)} is neither a folder nor a run in {runs_dir}; give one of them, or --runs-dir"
-            )
-        folder = RunDir(found.absolute()).tensorboard
+        folder = find_run(target, runs_dir).tensorboard
         if not folder.is_dir():
             raise UsageError(
                 f"run {quote_value(target)} has no data for TensorBoard; give the bundled worker --tensorboard"

@@ -131,12 +131,6 @@ def find_all_jobs(run: RunDir) -> Target:
     return Target(run, tuple(task for task, setting in tasks(run.sweep).items() if setting == run))
 
 
-def find_folder(word: str, runs_dir: str) -> Path | None:
-    """Return the folder that a word names: by its path, or of a run in the folder of runs; None without one."""
-    own = () if isinstance(runs_dir, registry.GivenFolder) and "/" not in word else (Path(word),)
-    return next(filter(Path.is_dir, (*own, Path(runs_dir, word))), None)
-
-
 def require_one(target: Target, word: str = "") -> Target:
     """Return the target, of a sweep its only setting. Raises UsageError, with the word, for a sweep of several."""
     several = settings(target)

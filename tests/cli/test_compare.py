@@ -18,6 +18,7 @@ def run(tmp_path):
     for rank in (0, 2, 10):
         torch.save({"w": torch.zeros(2), "n.running_mean": torch.full((2,), float(rank))}, folder / f"rank-{rank}.pt")
     torch.save({"w": torch.zeros(2)}, folder / "model.pt")
+    (folder / "events.jsonl").touch()
     return folder
 
 
@@ -57,9 +58,9 @@ def test_what_cannot_be_compared_is_one_line_that_says_what_to_give(run, tmp_pat
             "no rank of run 'new' has saved its model as rank-N.pt; the bundled worker does so with",
         ),
         (["exp", "new"], "'new' has no model.pt: the bundled worker"),
-        (["exp", "/dev/null"], "'/dev/null' is not a regular file; give one of them"),
+        (["exp", "/dev/null"], "'/dev/null' is not a job id, nor a submitted run in "),
         (["exp", str(tmp_path / "empty.pt")], "empty.pt' is empty; give a file that torch.save has written"),
-        (["exp", "none"], "'none' is neither a file nor a run in "),
+        (["exp", "none"], "'none' is not a job id, nor a submitted run in "),
     ]:
         with pytest.raises(UsageError, match=said):
             find_model_files(targets, str(tmp_path / "jobs"))

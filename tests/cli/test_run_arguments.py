@@ -45,20 +45,14 @@ def test_a_folder_of_runs_that_is_not_there_is_refused_by_every_command(typed, c
     assert str(error) == "--runs-dir: 'nosuch' is not a folder; give the one that has the runs"
 
 
-@pytest.mark.parametrize("command", ["status", "logs", "cancel", "requeue", "report", "diagnose"])
+@pytest.mark.parametrize(
+    "command", ["status", "logs", "cancel", "requeue", "report", "diagnose", "compare", "tensorboard"]
+)
 def test_no_other_folder_is_searched_than_the_one_that_was_given(typed, command):
     Path("empty").mkdir()
     error = typed(command, "--runs-dir", "empty", "ok").exception
     assert isinstance(error, UsageError)
     assert "'ok' is not a job id, nor a submitted run in empty; `slurmddp status` lists the runs" in str(error)
-
-
-@pytest.mark.parametrize("command", ["compare", "tensorboard"])
-def test_a_folder_beside_the_given_one_is_not_meant_by_its_name_alone(typed, command):
-    for folder in ("empty", "ok"):
-        Path(folder).mkdir()
-    assert "in empty; give one of them, or --runs-dir" in str(typed(command, "--runs-dir", "empty", "ok").exception)
-    assert lookup.find_folder("./ok", registry.GivenFolder("empty")) == Path("ok")
 
 
 def test_a_job_of_another_folder_is_of_no_run_in_the_one_that_was_given(typed):

@@ -19,6 +19,8 @@ COMMAND = [sys.executable, "-m", "slurmddp", "tensorboard"]
 def runs(tmp_path):
     (tmp_path / "jobs" / "exp" / "tensorboard").mkdir(parents=True)
     (tmp_path / "jobs" / "new").mkdir()
+    for name in ("exp", "new"):
+        (tmp_path / "jobs" / name / "events.jsonl").touch()
     return tmp_path
 
 
@@ -55,7 +57,7 @@ def test_the_address_has_a_secret_that_no_command_line_shows(runs, words):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["none"], "'none' is neither a folder nor a run in jobs"),
+        (["none"], "'none' is not a job id, nor a submitted run in jobs"),
         (["new"], "run 'new' has no data for TensorBoard"),
     ],
 )
