@@ -19,8 +19,7 @@ from slurmddp.errors import UsageError
 @click.option(
     "--diff", "as_diff", is_flag=True, help="Print what is added to a batch script of your own; may stand last."
 )
-@click.option("--explain", is_flag=True, help="Print on stderr which values come from the cluster, and why.")
-def render(job_file: Path | None, words: tuple[str, ...], *, as_diff: bool, explain: bool, **parameters: Any) -> None:
+def render(job_file: Path | None, words: tuple[str, ...], *, as_diff: bool, **parameters: Any) -> None:
     """Print the batch script of a job; nothing is written or submitted.
 
     The output is exactly what `submit` gives to sbatch, so `slurmddp render ... | sbatch` works.
@@ -44,6 +43,3 @@ def render(job_file: Path | None, words: tuple[str, ...], *, as_diff: bool, expl
     for line in script.notices:
         print_message(line)
     write_bytes(sys.stdout, b"".join(diff(own, script.text)) if as_diff and own else script.text)
-    if explain:
-        for line in request.explained():
-            print_message(line)

@@ -1,6 +1,6 @@
 """A job as it will be submitted: the values that it leaves open are filled from the cluster. Asks Slurm once."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -53,15 +53,6 @@ class Request(msgspec.Struct, frozen=True):
             words.append(limit)
         settings = "each setting " if self.array else ""
         return f"{spec.job_name}: {settings}{', '.join(words)}"
-
-    def explained(self) -> Iterator[str]:
-        """Yield a line for each value that comes from the cluster, or why there is none."""
-        if self.silence:
-            yield f"the values that depend on the cluster are left to it: {self.silence}"
-            return
-        spec, origins = self.resolved.spec, self.resolved.origins
-        for name in (JOB_FIELDS[key].name for key in self.computed):
-            yield f"--{name.replace('_', '-')} {getattr(spec, name)}: {origins[name]}"
 
 
 def fill_from_cluster(resolved: Resolved, environ: Mapping[str, str]) -> Request:
