@@ -18,6 +18,8 @@ LARGEST_B: Final = 4 * 2**20
 """Slurm's own limit for a script, max_script_size."""
 _MAGIC: Final = b"#SBATCH"
 _NEWLINE: Final = b"\n"
+_PIECE: Final = r"""'((?:\\.|[^\\'])*)'?|"((?:\\.|[^\\"])*)"?|((?:\\.|[^\\'"#\s])+)|\\$"""
+"""A part of a word, in quotes of either kind or without; a backslash escapes everywhere, and is lost at the end."""
 _SIGNAL_LEAD_S: Final = 60
 """sbatch's own, in seconds."""
 _MOST_TASKS: Final = 100_000
@@ -136,28 +138,12 @@ def interpreter(text: bytes) -> str:
 
 
 def _split(line: str) -> Iterator[str]:
-    r"""Yield the words of an `#SBATCH` line: both quotes group, `\` escapes everywhere, `#` begins a comment."""
-    word, quote, escaped = "", "", False
-    started = False
-    for char in line.rstrip("\n"):
-        if escaped:
-            word, escaped = word + char, False
-        elif char == "\\":
-            escaped = started = True
-        elif quote:
-            word, quote = (word, "") if char == quote else (word + char, quote)
-        elif char in "'\"":
-            quote, started = char, True
-        elif char == "#":
-            break
-        elif char.isspace():
-            if started:
-                yield word
-            word, started = "", False
-        else:
-            word, started = word + char, True
-    if started:
-        yield word
+    """Yield the words of an `#SBATCH` line; `#` begins a comment."""
+    for word in re.finditer(rf"#|(?:{_PIECE})+", line.rstrip("\n")):
+        if word[0] == "#":
+            return
+        plain = re.sub(_PIECE, lambda piece: piece[1] or piece[2] or piece[3] or "", word[0])
+        yield re.sub(r"\\(.)", r"\1", plain)
 
 
 def _directives(words: list[tuple[str, int]]) -> Iterator[Directive]:
