@@ -14,8 +14,9 @@ from slurmddp.runs.history import History
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import find_all_jobs
 from slurmddp.runs.ownership import attempt_order
-from slurmddp.runs.submissions import parse_time, submissions
+from slurmddp.runs.submissions import submissions
 from slurmddp.slurm.job_info import JobRef
+from slurmddp.slurm.values import parse_moment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +110,7 @@ def collect_timeline(
     # the job of a setting is an array of its sweep
     numbers = {JobRef.parse(job).array_id for job in find_all_jobs(run).jobs}
     submitted = tuple(item for item in submissions(run.sweep or run) if item["job"] in numbers)
-    times = {item["job"]: time.timestamp() for item in submitted if (time := parse_time(item.get("time")))}
+    times = {item["job"]: time.timestamp() for item in submitted if (time := parse_moment(item.get("time")))}
     answers = {item.job_id: item.slurm for item in statuses if item.slurm}
     facts = read_run(run, answers, silent=any(item.silence for item in statuses), history=history)
     return submitted, build_timeline(facts, times, now=now)

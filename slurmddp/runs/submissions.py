@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from slurmddp.runs.files import append_record, open_or_empty, parse_records
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.job_info import JobRef
+from slurmddp.slurm.values import parse_moment
 from slurmddp.version import __version__
 
 
@@ -48,15 +49,8 @@ def submitted_at(run: RunDir) -> datetime:
 
 def last_time(records: Iterable[Mapping[str, Any]]) -> datetime:
     """Return when the newest of these jobs was submitted; the year 1 if that is not known."""
-    times = [parse_time(record.get("time")) for record in records]
+    times = [parse_moment(record.get("time")) for record in records]
     return max(filter(None, times), default=datetime.min.replace(tzinfo=timezone.utc))
-
-
-def parse_time(text: object) -> datetime | None:
-    """Return a time in ISO form; None for anything else."""
-    with suppress(ValueError, OverflowError):
-        return datetime.fromisoformat(text).astimezone() if isinstance(text, str) else None
-    return None
 
 
 def settings_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:

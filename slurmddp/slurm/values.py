@@ -3,6 +3,7 @@
 from __future__ import annotations
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -66,9 +67,8 @@ def slurm_time(limit_s: int) -> str:
     return f"{days}-{clock}" if days else clock
 
 
-def parse_moment(text: str) -> datetime | None:
-    """Return a moment of the controller's clock in the local time zone; None for a text that is not a moment."""
-    try:
-        return datetime.fromisoformat(text).astimezone()
-    except ValueError:
-        return None
+def parse_moment(text: object) -> datetime | None:
+    """Return a moment in ISO form, in the local time zone where it names none; None for anything else."""
+    with suppress(ValueError, OverflowError):
+        return datetime.fromisoformat(text).astimezone() if isinstance(text, str) else None
+    return None

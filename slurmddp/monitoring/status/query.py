@@ -22,12 +22,12 @@ from slurmddp.runs.files import TAIL_BYTES
 from slurmddp.runs.history import History, read_newest, read_outline
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target
-from slurmddp.runs.submissions import Origin, parse_time, read_origin, settings_of, submissions
+from slurmddp.runs.submissions import Origin, read_origin, settings_of, submissions
 from slurmddp.slurm.hostlist import try_expand
 from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.slurm.pending_reasons import explain
 from slurmddp.slurm.states import meaning_of
-from slurmddp.slurm.values import LATEST_START
+from slurmddp.slurm.values import LATEST_START, parse_moment
 
 MANY: Final = 100
 """For up to `FEW` jobs all events are read, for up to this many the last 64 KiB, for more the last 1 KiB."""
@@ -99,7 +99,7 @@ def _requested_jobs(targets: Sequence[Target]) -> list[list[RequestedJob]]:
         return RequestedJob(
             job_id=job_id,
             run=run,
-            submitted=parse_time(record.get("time")),
+            submitted=parse_moment(record.get("time")),
             sha256=str(record.get("sha256") or ""),
             name=origin.name,
             elsewhere=origin.elsewhere,
