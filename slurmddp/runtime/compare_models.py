@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from slurmddp.errors import UsageError
 from slurmddp.runtime.exiting.classify import one_line
@@ -19,7 +19,7 @@ Model = Mapping[str, Any]
 """The tensors and plain values of a file, by name."""
 
 BUFFERS: Final = ("running_mean", "running_var", "num_batches_tracked")
-"""Buffers of torch's batch and instance norms; only `state_dict(keep_vars=True)` marks the parameters itself."""
+"""Buffers of torch's batch and instance norms: a state_dict does not say what is a buffer."""
 MAX_ENTRIES: Final = 2**20
 """Of a file."""
 CHUNK: Final = 2**22
@@ -38,7 +38,7 @@ def compare(files: Sequence[Path], atol: float = 0.0) -> dict[str, Any]:
         "same": not differences,
         "files": [str(path) for path in files],
         "atol": atol,
-        "compared": dict(Counter(_kind(name, first) for name in first)),
+        "compared": dict(Counter(_kind(*entry) for entry in first.items())),
         "differences": differences,
     }
 
@@ -106,7 +106,7 @@ def _differences(first: Model, second: Model, file: str, atol: float) -> Iterato
             yield {
                 "file": file,
                 "name": name,
-                "kind": _kind(name, first, second),
+                "kind": _kind(name, first.get(name, second.get(name))),
                 "what": what,
                 "first": _describe(first[name]) if name in first else "",
                 "second": _describe(second[name]) if name in second else "",
@@ -114,15 +114,11 @@ def _differences(first: Model, second: Model, file: str, atol: float) -> Iterato
             }
 
 
-def _kind(name: str, *models: Model) -> Kind:
-    """Return the kind by a model that marks its parameters, else by the name of the buffer and the dtype."""
-    holders = [model for model in models if name in model]
-    found = [model[name] for model in holders]
-    if not all(isinstance(value, Tensor) for value in found):
+def _kind(name: str, value: Any) -> Kind:
+    """Return the kind of an entry; that of a tensor by its name and dtype."""
+    if not isinstance(value, Tensor):
         return "value"
-    if any(isinstance(value, nn.Parameter) for model in holders for value in model.values()):
-        return "parameter" if any(isinstance(value, nn.Parameter) for value in found) else "buffer"
-    learns = found[0].is_floating_point() or found[0].is_complex()
+    learns = value.is_floating_point() or value.is_complex()
     return "parameter" if learns and name.rpartition(".")[2] not in BUFFERS else "buffer"
 
 

@@ -58,19 +58,6 @@ def test_batch_statistics_are_buffers_and_differ_alone(saved):
     }
 
 
-def test_a_file_that_keeps_parameters_says_which_they_are(saved):
-    class Own(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(torch.zeros(2))
-            self.register_buffer("table", torch.zeros(2))
-
-    files = [saved(Own().state_dict(keep_vars=True)), saved({"weight": torch.ones(2), "table": torch.ones(2)})]
-    for order in (files, files[::-1]):
-        kinds = {item["name"]: item["kind"] for item in compare(order)["differences"]}
-        assert kinds == {"weight": "parameter", "table": "buffer"}
-
-
 @pytest.mark.parametrize(
     ("changes", "name", "what"),
     [

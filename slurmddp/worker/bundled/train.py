@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from slurmddp.config.worker_options import WorkerOptions
@@ -202,7 +202,7 @@ def _save_model(training: Training) -> None:
     """Save the trained model, and print the task's report on it."""
     ddp, options, task = training.ddp, training.options, training.task
     if options.save_all_ranks and ddp.run_dir:
-        write_whole(ddp.run_dir.rank_model(ddp.rank), _bytes(unwrap(training.model).state_dict(keep_vars=True)))
+        write_whole(ddp.run_dir.rank_model(ddp.rank), _bytes(unwrap(training.model).state_dict()))
     state = full_state_dict(training.model)
     if not ddp.is_main:
         return
@@ -219,13 +219,9 @@ def _save_model(training: Training) -> None:
 
 
 def _bytes(state: dict[str, Tensor]) -> bytes:
-    """Save in host memory; a parameter stays one, so that `slurmddp compare` can tell it from a buffer."""
-    plain = {name: value.detach().cpu() for name, value in state.items()}
-    for name, value in state.items():
-        if isinstance(value, nn.Parameter):
-            plain[name] = nn.Parameter(plain[name], value.requires_grad)
+    """Save in host memory."""
     content = io.BytesIO()
-    torch.save(plain, content)
+    torch.save({name: value.detach().cpu() for name, value in state.items()}, content)
     return content.getvalue()
 
 
