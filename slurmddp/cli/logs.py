@@ -17,7 +17,7 @@ import click
 from slurmddp.cli.completion import complete_target
 from slurmddp.cli.job_command import print_message, write_bytes
 from slurmddp.cli.run_arguments import TEXT, find_target, runs_dir_option
-from slurmddp.errors import ClusterError, UsageError
+from slurmddp.errors import UsageError
 from slurmddp.monitoring import follow as following
 from slurmddp.monitoring.logs.merge import ALL, ATTEMPT, LAST, Line, Selection, last_lines_of_settings, lines
 from slurmddp.monitoring.status import last_submission, query_jobs
@@ -26,7 +26,6 @@ from slurmddp.runs.history import read_outline
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.log_tail import relative_path
 from slurmddp.runs.lookup import Target
-from slurmddp.slurm import queries
 from slurmddp.slurm.job_info import JobRef, is_job_id
 from slurmddp.text import clean_line, escape_text, quote_value
 
@@ -72,8 +71,8 @@ def logs(  # noqa: PLR0913 - an argument for each option
     """Show a job's output: of rank 0 and the batch script, in the newest attempt.
 
     RUN means its newest job that has output; the default is the run that was submitted last. A task of an array is
-    named as in 17_3. Of a job of no run, it is the file that Slurm has for its output. On a terminal, control
-    characters are left out; otherwise the output is unchanged. Of a sweep, -n alone shows the end of each setting.
+    named as in 17_3. On a terminal, control characters are left out; otherwise the output is unchanged. Of a sweep, -n
+    alone shows the end of each setting.
     """
     if ranks and everything:
         raise UsageError("--rank cannot be combined with --all; give one of them")
@@ -90,8 +89,8 @@ def logs(  # noqa: PLR0913 - an argument for each option
         _write_tails(found, tail)
         return
     if first.run is None:
-        _write_foreign_output(first.name, tail, follow=follow)
-        return
+        whole = f"scontrol show job {first.name}"
+        raise UsageError(f"job {first.name} is of no run in {runs_dir}; its output is in the file that `{whole}` names")
     run, job_id = first.run, newest_with_output(first.run, first.jobs)
     if errors:
         from slurmddp.monitoring.logs.error_lines import Errors  # it loads the rules of `diagnose`
@@ -155,23 +154,6 @@ def _explain_none(wanted: Selection, *, errors: bool) -> str:
     if job.outcome.final:
         return f"job {job_id} is {job.state} and has {what}"
     return f"job {job_id} has {what} yet; to wait for more, type: slurmddp logs -f {job_id}"
-
-
-def _write_foreign_output(job_id: str, tail: int | None, *, follow: bool) -> None:
-    """Write the output of a job that was not submitted here, as far as Slurm still knows its file."""
-    outputs = [job.output for job in queries.show(job_id, os.environ) if job.output.startswith("/")]
-    hint = "`slurmddp status` lists the runs of this folder"
-    if not outputs:
-        raise ClusterError(f"job {job_id} is of no run and Slurm does not know it; {hint}")
-    path = Path(outputs[0])
-    if not path.is_file():
-        raise UsageError(f"job {job_id} is of no run; its output would be in {path}; {hint}")
-    if follow:
-        raise UsageError(f"job {job_id} is of no run; to follow its output, type: tail -f {shlex.quote(str(path))}")
-    print_message(f"job {job_id} is of no run; this is {path}")
-    with path.open("rb") as output:
-        for line in output if tail is None else deque(output, tail):
-            sys.stdout.buffer.write(line)
 
 
 def _check_attempt(text: str, *, follow: bool) -> str:

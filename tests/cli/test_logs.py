@@ -249,26 +249,12 @@ def test_follow_continues_through_a_restart_to_the_end_of_the_runs_last_job(slur
     assert "is COMPLETED" in said.read_text().splitlines()[-1]
 
 
-def test_of_a_job_of_no_run_it_is_slurms_file(slurm, slurm_env, wait_for_job, tmp_path):
-    (tmp_path / "by hand").mkdir()
-    words = ["--parsable", f"--chdir={tmp_path}/by hand", "--wrap=printf 'a\\nb\\n'"]
-    job_id = slurm("sbatch", *words).strip()
-    wait_for_job(job_id)
-
-    def call(*options, job_id=job_id):
-        words = [*WORDS, job_id, *options]
-        return subprocess.run(words, cwd=tmp_path, env=slurm_env, capture_output=True, text=True, check=False)
-
-    path = tmp_path / "by hand" / f"slurm-{job_id}.out"
-    until(path.exists)
-    assert call().stdout == "a\nb\n" and call("-n", "1").stdout == "b\n"
-    assert f"job {job_id} is of no run; this is {path}" in call().stderr
-    assert call("-f").stderr.endswith(f"type: tail -f '{path}'\n")
-    path.unlink()
-    assert call().stderr.startswith(f"Error: job {job_id} is of no run; its output would be in {path}")
-    unknown = call(job_id="99999999")
-    assert (unknown.returncode, unknown.stdout) == (3, "")
-    assert unknown.stderr.startswith("Error: job 99999999 is of no run and Slurm does not know it")
+def test_a_job_of_no_run_is_one_line_that_says_where_its_output_is(tmp_path):
+    (tmp_path / "jobs").mkdir()
+    done = subprocess.run([*WORDS, "99999999"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    said = "job 99999999 is of no run in jobs; its output is in the file that `scontrol show job 99999999` names"
+    assert done.stderr == f"Error: {said}\n"
 
 
 @pytest.mark.parametrize(("status", "state"), [(0, "COMPLETED"), (77, "FAILED")])
