@@ -130,9 +130,13 @@ def _open_descriptor(path: Path, flags: int, largest: int | None = None) -> int:
     raise OSError(errno.EFBIG if is_regular else errno.EINVAL, why, str(path))
 
 
-def open_regular(path: Path, buffering: int = -1, *, grows: bool = False) -> BinaryIO:
-    """Open a file of a run to read. Raises OSError, also if it is not regular, or large and does not grow."""
-    return os.fdopen(_open_descriptor(path, os.O_RDONLY, None if grows else LARGEST_BYTES), "rb", buffering)
+def open_regular(path: Path, buffering: int = -1, *, grows: bool = False, follow: bool = True) -> BinaryIO:
+    """Open a file of a run to read. Raises OSError, also if it is not regular, or large and does not grow.
+
+    Unless `follow`, it is raised for a link, too, which could lead out of the folder.
+    """
+    flags = os.O_RDONLY | (0 if follow else os.O_NOFOLLOW)
+    return os.fdopen(_open_descriptor(path, flags, None if grows else LARGEST_BYTES), "rb", buffering)
 
 
 def open_or_empty(path: Path, *, grows: bool = False) -> BinaryIO:

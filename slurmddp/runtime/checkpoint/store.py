@@ -13,12 +13,10 @@ import json
 import os
 import re
 import shutil
-import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from io import BufferedReader
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -27,7 +25,7 @@ import torch
 
 from slurmddp.errors import PeerError, RankError
 from slurmddp.old_python import dataclass
-from slurmddp.runs.files import create_exclusively, sha256_of, sync_folder
+from slurmddp.runs.files import create_exclusively, open_regular, sha256_of, sync_folder
 from slurmddp.runs.layout import MANIFEST
 from slurmddp.runs.ownership import Ownership
 
@@ -37,14 +35,13 @@ INDEX = "index.pt"
 """The index of a divided state: the state without its tensors, and where each rank's pieces are."""
 _STEP = re.compile(r"step-([0-9]{9,})")
 _FILE_NAME = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9_.-]{1,200}")
-_LOST = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO, errno.ELOOP, errno.ENXIO}
-"""Errors of opening or reading a file that mean its content is lost for good."""
+_LOST = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO, errno.ELOOP, errno.ENXIO, errno.EINVAL, errno.EFBIG}
+"""Errors of opening or reading a file that mean its content is lost for good, or that it is none of a checkpoint."""
 _POLL_S = 0.1
 _FULL_LIMIT_S = 60.0
 _FULL_PAUSE_S = 5.0
 _MANIFEST_KINDS = {"format": int, "step": int, "identity": str, "note": dict, "files": dict}
 _FILE_KINDS = {"size": int, "sha256": str}
-_LARGEST_MANIFEST = 2**26
 
 Files = dict[str, dict[str, Any]]
 """By file name: `size` in bytes and `sha256`."""
@@ -317,10 +314,8 @@ def _decode(manifest: bytes) -> dict[str, Any]:
 
 def _read(folder: Path, *, thorough: bool) -> Saved:
     """Return what the manifest says, after comparing the files' sizes, and with `thorough` also all their bytes."""
-    with _broken_if_lost(MANIFEST), _open_regular(folder / MANIFEST) as file_of_manifest:
-        manifest = file_of_manifest.read(_LARGEST_MANIFEST + 1)
-    if len(manifest) > _LARGEST_MANIFEST:
-        raise _BrokenError(f"{MANIFEST} has more than {_LARGEST_MANIFEST >> 20} MB")
+    with _broken_if_lost(MANIFEST), open_regular(folder / MANIFEST, follow=False) as file_of_manifest:
+        manifest = file_of_manifest.read()
     content = _decode(manifest)
     if content["format"] != FORMAT:
         raise RankError(
@@ -330,7 +325,7 @@ def _read(folder: Path, *, thorough: bool) -> Saved:
     if folder.name != f"step-{content['step']:09d}":
         raise _BrokenError(f"its {MANIFEST} is that of step {content['step']}")
     for name, file in content["files"].items():
-        with _broken_if_lost(name), _open_regular(folder / name) as content_of_file:
+        with _broken_if_lost(name), open_regular(folder / name, grows=True, follow=False) as content_of_file:
             size = os.fstat(content_of_file.fileno()).st_size
             if size != file["size"]:
                 raise _BrokenError(f"{name} has {size} bytes, not {file['size']}")
@@ -341,15 +336,6 @@ def _read(folder: Path, *, thorough: bool) -> Saved:
         digest=hashlib.sha256(manifest).hexdigest(),
         **{name: content[name] for name in ("step", "identity", "files")},
     )
-
-
-@contextmanager
-def _open_regular(path: Path) -> Iterator[BufferedReader]:
-    """Open a file to read it; a pipe would block, a device might never end, and a link leads out of the folder."""
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise _BrokenError(f"{path.name} is not a regular file")
-        yield file
 
 
 @contextmanager

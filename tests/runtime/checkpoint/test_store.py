@@ -20,7 +20,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from slurmddp.errors import FencedError, PeerError, RankError
-from slurmddp.runs import ownership
+from slurmddp.runs import files, ownership
 from slurmddp.runs.ownership import Ownership
 from slurmddp.runtime.checkpoint import store as checkpoints
 from slurmddp.runtime.checkpoint.store import FORMAT, Store, ensure_identity
@@ -182,7 +182,7 @@ def test_what_is_no_regular_file_is_broken_and_read_no_further(two, name, kind, 
         elif kind == "folder":
             path.mkdir()
         elif kind == "large":
-            monkeypatch.setattr(checkpoints, "_LARGEST_MANIFEST", len(content))
+            monkeypatch.setattr(files, "LARGEST_BYTES", len(content))
             path.write_bytes(content + b" ")
         else:
             (folder / "elsewhere").write_bytes(content)
