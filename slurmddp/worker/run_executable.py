@@ -13,6 +13,7 @@ from slurmddp.runtime.launch.process import die_with_parent
 from slurmddp.runtime.stopping.policy import Phase
 from slurmddp.runtime.stopping.signals import CLOCK, SIGNALS
 from slurmddp.runtime.stopping.stopping import HEARD_LIMIT_S, NOTICE_LIMIT_S, SETTLE_LIMIT_S, SOON_S, Stopping
+from slurmddp.watchdog.look import read_file
 from slurmddp.worker.run_script import map_to_snapshot
 
 
@@ -97,10 +98,7 @@ def _gets_signals(cgroups: Path) -> bool:
 
 def _catches(pid: int, numbers: tuple[signal.Signals, ...]) -> "bool | None":
     """Tell whether a process has a handler for one of the signals (proc_pid_status(5), SigCgt); None: it is gone."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
-    except OSError:
-        return None
+    status = read_file(f"/proc/{pid}/status")
     caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
     if re.search(r"^State:\s*[ZX]", status, re.MULTILINE) or not caught:
         return None
