@@ -6,6 +6,7 @@ escapes, and the page's security policy forbids the browser to load or run anyth
 
 import base64
 import hashlib
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from slurmddp.report import curves, number_format, svg
 from slurmddp.report.attempts import ALLOCATED, KINDS
 from slurmddp.report.collect import Report
 from slurmddp.runs.history import describe_event
+from slurmddp.text import escape_text
 
 _FOLDER: Final = Path(__file__).parent
 _LONGEST: Final = 4000
@@ -57,9 +59,7 @@ def _make_printable(value: Any) -> Any:
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     text = value if len(value) <= _LONGEST else value[:_LONGEST] + " ..."
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in text)
+    return "\n".join(map(escape_text, text.split("\n")))
 
 
 def _template_values(report: Report) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def _template_values(report: Report) -> dict[str, Any]:
         "sign": _SIGNS[report.phase],
         "submission": last,
         "start": next((event for event in reversed(report.events) if event.kind == "start"), None),
-        "zone": number_format.zone(report.written),
+        "zone": f"{datetime.fromtimestamp(report.written).astimezone():%Z}",
         "figures": figures,
         "seconds": seconds,
         "kinds": KINDS,

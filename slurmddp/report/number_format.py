@@ -34,11 +34,6 @@ def clock(time: float) -> str:
     return f"{datetime.fromtimestamp(time).astimezone():%Y-%m-%d %H:%M:%S}"
 
 
-def zone(time: float) -> str:
-    """Return the time zone of `clock`: `UTC`, `CET`."""
-    return datetime.fromtimestamp(time).astimezone().tzname() or ""
-
-
 def figure(value: float | None) -> str:
     """Return a number in four digits: `0.4569`, `3,916`, `1.2e-07`, `nan`; a dash for none."""
     if value is None:
