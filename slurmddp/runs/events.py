@@ -7,10 +7,11 @@ cancelled the job.
 from __future__ import annotations
 import contextlib
 import time
-from typing import Any, NamedTuple, Protocol, Union
+from typing import Any, NamedTuple, Union
 
 from slurmddp.runs.files import append_record, json_value
 from slurmddp.runs.layout import RunDir
+from slurmddp.runs.training_events import RankEvent
 
 
 class AttemptStart(NamedTuple):
@@ -111,14 +112,6 @@ class Cancel(NamedTuple):
 SupervisorEvent = Union[AttemptStart, AttemptEnd, AttemptRestart, Hang, HangEnd, Usage, JobRequeue, Fenced, JobEnd]
 
 
-class Event(Protocol):
-    """A named tuple whose fields are the record's own."""
-
-    @property
-    def event(self) -> str: ...  # noqa: D102 - what happened
-    def _asdict(self) -> dict[str, Any]: ...
-
-
 class Author(NamedTuple):
     """The process that writes an event."""
 
@@ -129,7 +122,7 @@ class Author(NamedTuple):
     """None for the supervisor and the command line."""
 
 
-def record(author: Author, event: Event) -> dict[str, Any]:
+def record(author: Author, event: SupervisorEvent | RankEvent | Cancel) -> dict[str, Any]:
     """Return an event as its line of JSON has it.
 
     Every record starts with `time` (seconds since 1970), `event`, `job`, `attempt`, `rank` and `host`; a number
@@ -139,7 +132,7 @@ def record(author: Author, event: Event) -> dict[str, Any]:
     return {**head, "rank": author.rank, "host": author.host, **json_value(event._asdict())}
 
 
-def append(run: RunDir, author: Author, event: Event) -> None:
+def append(run: RunDir, author: Author, event: SupervisorEvent | RankEvent | Cancel) -> None:
     """Append an event to the run's file. When the disk is full, the event is lost."""
     with contextlib.suppress(OSError):
         append_record(run.events, record(author, event))

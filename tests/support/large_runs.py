@@ -4,7 +4,7 @@ import itertools
 import json
 from pathlib import Path
 
-from slurmddp.runs.events import AttemptEnd, AttemptRestart, AttemptStart, Author, Event, JobEnd, record
+from slurmddp.runs.events import AttemptEnd, AttemptRestart, AttemptStart, Author, JobEnd, SupervisorEvent, record
 from slurmddp.runs.exit_records import record_line
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.training_events import Checkpoint, Loop, Metrics, Resume, Start
@@ -42,7 +42,7 @@ def _attempt_lines(attempt: int, until: int, at: int):
     clock = itertools.count(_BEGAN + step / 10, 0.1)
     rank_0, supervisor = Author(JOB, f"0.{attempt}", "n1", 0), Author(JOB, f"0.{attempt}", "n1")
 
-    def line(author: Author, event: Event) -> str:
+    def line(author: Author, event: SupervisorEvent) -> str:
         return json.dumps({**record(author, event), "time": next(clock)}) + "\n"
 
     yield line(supervisor, AttemptStart(nodes="n[1-2]", log_offset=0, allocated=_BEGAN, checkpoints=""))
