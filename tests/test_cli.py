@@ -268,7 +268,6 @@ LONG = "x" * 300
         ),
         (["render", LONG + ".py"], {}, 1, f"Error: '{LONG}.py' cannot be read or written: File name too long\n"),
         (["render", "--", "--data", LONG], {}, 1, f"Error: '{LONG}' cannot be read or written: File name too long\n"),
-        (["render", "train.py", "-p", "low"], {}, 0, "if it is one for the job, write it before that\n"),
         (
             ["render"],
             {"BOGUS": "1", "NODES": "2", "TESTS_X": "1"},

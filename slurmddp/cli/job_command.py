@@ -36,7 +36,6 @@ _BY_NAME: Final = {field.name: field for field in JOB_FIELDS.values()}
 _SHORT: Final = {field.option.short: field for field in JOB_FIELDS.values() if field.option.short}
 _NAMED: Final = ("partition", "account", "qos", "nodelist", "exclude", "constraint", "job-name")
 """Options whose value is a name."""
-_NAME: Final = re.compile(r"[A-Za-z][\w-]*", re.ASCII)
 
 
 def default_runs_dir() -> str:
@@ -150,16 +149,13 @@ class JobCommand(click.Command):
 def _check_placement(
     typed: str, own: list[str], job_file: str | None, words: tuple[str, ...], takes_value: Mapping[str, bool]
 ) -> None:
-    """Raise UsageError with the corrected line for options of the job that stand behind COMMAND.
-
-    Prints those that may be meant for either.
-    """
+    """Raise UsageError with the corrected line for options of the job that stand behind COMMAND."""
     if words[0].startswith(("\u2013", "\u2014")):
         raise UsageError(
             f"{quote_value(words[0])} begins with a long dash; an option has two short ones, as in --nodes 2"
         )
     file = [job_file] if job_file else []
-    late, kept, doubtful = _split_late_options(words, takes_value)
+    late, kept = _split_late_options(words, takes_value)
     if late and takes_value.get(late[-1]):
         raise UsageError(
             f"{quote_value(late[-1])} needs a value, and stands before COMMAND, as in: "
@@ -170,11 +166,6 @@ def _check_placement(
             f"{quote_value(late[0])} stands behind COMMAND, and {quote_value(words[0])} would get it; type: "
             f"{typed}{shlex.join([*file, *own, *late, *kept])}; or, if the program is to get it: "
             f"{typed}{shlex.join([*file, *own, '--', *words])}"
-        )
-    for option in doubtful:
-        print_message(
-            f"{quote_value(option)} goes to {quote_value(words[0])[1:-1]}; if it is one for the job, write it "
-            "before that"
         )
 
 
@@ -207,13 +198,10 @@ def split_command_line(
     return own, job_file, ()
 
 
-def _split_late_options(
-    words: Sequence[str], takes_value: Mapping[str, bool]
-) -> tuple[list[str], list[str], list[str]]:
-    """Return the options of the job behind COMMAND's first word, with their values; the other words; those in doubt."""
+def _split_late_options(words: Sequence[str], takes_value: Mapping[str, bool]) -> tuple[list[str], list[str]]:
+    """Return the options of the job behind COMMAND's first word, with their values, and the other words."""
     late: list[str] = []
     kept = list(words[:1])
-    doubtful: list[str] = []
     rest = list(words[1:])
     while rest:
         word = rest.pop(0)
@@ -222,14 +210,11 @@ def _split_late_options(
         is_late = name in takes_value.keys() & _JOB_ONLY and not re.search(r"{\w+}", value or "".join(following))
         short = None if is_late or word[:2] not in takes_value else _SHORT.get(word[:2])
         if short:
-            value = word[2:] or "".join(following)
-            is_late = _is_for_job(short, value)
-            if following and not is_late and short.key in _NAMED and _NAME.fullmatch(value):
-                doubtful.append(f"{word} {value}")
+            is_late = _is_for_job(short, word[2:] or "".join(following))
         (late if is_late else kept).append(word)
         if is_late and following:
             late.append(rest.pop(0))
-    return late, kept, doubtful
+    return late, kept
 
 
 def _is_for_job(field: Field, value: str) -> bool:
