@@ -7,11 +7,13 @@ cancelled the job.
 from __future__ import annotations
 import contextlib
 import time
-from typing import Any, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from slurmddp.runs.files import append_record, json_value
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.training_events import RankEvent
+
+if TYPE_CHECKING:
+    from slurmddp.runs.training_events import RankEvent
 
 
 class AttemptStart(NamedTuple):
