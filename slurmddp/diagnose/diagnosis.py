@@ -29,16 +29,13 @@ from slurmddp.text import count, format_duration, mask_secrets
 
 LIMIT_S: Final = 2.0
 """Seconds of CPU time for a diagnosis that follows the end of a job by itself: a busy machine does not shorten it."""
-QUERY_LIMIT_S: Final = 20.0
-"""For each of Slurm's programs: they try a controller that is down for minutes."""
-SHOWN_HOLDERS: Final = 3
-"""How many of the jobs on the nodes that a job waits for are shown."""
+QUERY_LIMIT_S: Final = 20.0  # for each of Slurm's programs: they try a controller that is down for minutes
+SHOWN_HOLDERS: Final = 3  # how many of the jobs on the nodes that a job waits for are shown
 _WAIT: Final = (
     "it starts when they end; fewer nodes or GPUs, or a partition of other nodes (-p), may start earlier: see "
     "`slurmddp cluster`"
 )
-EARLIER_ATTEMPTS: Final = 3
-"""How many earlier attempts are diagnosed too."""
+EARLIER_ATTEMPTS: Final = 3  # how many earlier attempts are diagnosed too
 _PHASE_ORDER: Final[tuple[Phase, ...]] = ("failed", "cancelled", "unknown", "running", "queued", "done")
 _SLURM_KNOWS_BETTER: Final = frozenset(
     {"time-limit", "preempted", "requeued", "cancelled", "node-lost", UNKNOWN, "gave-up", "interrupted"}

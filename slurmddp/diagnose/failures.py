@@ -15,10 +15,8 @@ from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.text import format_table, list_some
 
-_RECENT: Final = 5
-"""A failure is compared with so many before it."""
-_SEARCHED_RUNS: Final = 50
-"""They are looked for in so many runs, those that changed last."""
+_RECENT: Final = 5  # a failure is compared with so many before it
+_SEARCHED_RUNS: Final = 50  # they are looked for in so many runs, those that changed last
 _SHOWN_NODES: Final = 4
 _HOUR_S: Final = 3600.0
 
@@ -29,13 +27,10 @@ class Failure:
 
     run: str
     job: str
-    time: float
-    """When it ended, in seconds since 1970."""
+    time: float  # when it ended, in seconds since 1970
     diagnosis: Diagnosis
-    nodes: tuple[str, ...]
-    """The node of the first rank that failed; empty if it is not known."""
-    lost_gpu_hours: float
-    """The time since its last checkpoint, or since its start, times its ranks."""
+    nodes: tuple[str, ...]  # the node of the first rank that failed; empty if it is not known
+    lost_gpu_hours: float  # the time since its last checkpoint, or since its start, times its ranks
 
 
 def find_failures(

@@ -14,14 +14,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-LARGEST_BYTES: Final = 2**25
-"""Of a dump that is read; two thousand collectives with their stacks are some megabytes."""
+LARGEST_BYTES: Final = 2**25  # of a dump that is read; two thousand collectives with their stacks are some megabytes
 MEMORY_BYTES: Final = 2**30
 CPU_S: Final = 15
 _DEFAULT_GROUP: Final = "0"
 _NAME_CHARS: Final = 100
-_MOST_SIZES: Final = 64
-"""How many tensors of a collective, and dimensions of a tensor, are printed."""
+_MOST_SIZES: Final = 64  # how many tensors of a collective, and dimensions of a tensor, are printed
 _LARGEST_NUMBER: Final = 2**63
 _BROKEN: Final = (
     OSError, ValueError, EOFError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError,

@@ -14,8 +14,7 @@ from typing import Final
 from slurmddp.diagnose import flight_pickles
 from slurmddp.diagnose.rule_types import compile_regex
 
-READ_LIMIT_S: Final = 30.0
-"""For all dumps, which one process reads; a dump usually takes a tenth of a second."""
+READ_LIMIT_S: Final = 30.0  # for all dumps, which one process reads; a dump usually takes a tenth of a second
 _SAME_SIZES: Final = frozenset({"all_reduce", "allreduce", "broadcast"})
 """Collectives whose sizes must be equal on all ranks."""
 _TIMED_OUT: Final = compile_regex(
@@ -32,10 +31,8 @@ class Divergence:
     """The first collective that not all ranks entered."""
 
     rank: int
-    what: str
-    """One sentence."""
-    differs: bool
-    """Whether the rank entered another collective, and not none."""
+    what: str  # one sentence
+    differs: bool  # whether the rank entered another collective, and not none
 
 
 def load_dumps(paths: Sequence[Path]) -> dict[Path, FlightRecord]:

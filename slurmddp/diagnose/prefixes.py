@@ -11,10 +11,8 @@ from typing import Final
 from slurmddp.diagnose.line_meanings import HEADER, means
 from slurmddp.diagnose.log_reader import LogLine
 
-REPEATED_SHARE: Final = 0.9
-"""A prefix stands before more than this share of the lines."""
-SAMPLE: Final = 500
-"""So many lines are looked at to find a prefix."""
+REPEATED_SHARE: Final = 0.9  # a prefix stands before more than this share of the lines
+SAMPLE: Final = 500  # so many lines are looked at to find a prefix
 _FEWEST_LINES: Final = 4
 _MOST_PREFIXES: Final = 6
 TIME: Final = (

@@ -58,8 +58,7 @@ _LAST_WORD: Final = compile_regex(
 _PROMPT: Final = compile_regex(r"(?:\([\w.-]+\) ?)?[\w\[].*[@:~\]].*[$#%>](?: |$)|(?:real|user|sys)\s+\d|\W*$")
 _ROOT_CAUSE: Final = "Root Cause (first observed failure):"
 _ROOT_CAUSE_FIELD: Final = compile_regex(r"\s+(?P<name>time|host|rank|exitcode)\s+: (?P<value>\S+)")
-_ROOT_CAUSE_LINES: Final = 20
-"""Other ranks may print between them."""
+_ROOT_CAUSE_LINES: Final = 20  # other ranks may print between them
 _SIGNALS: Final = {9: "SIGKILL", 11: "SIGSEGV", 7: "SIGBUS", 6: "SIGABRT", 4: "SIGILL", 15: "SIGTERM"}
 _SIGNAL_WORDS: Final = {
     **dict.fromkeys(("abort", "aborted"), "SIGABRT"),
@@ -70,10 +69,8 @@ _SIGNAL_WORDS: Final = {
     "terminated": "SIGTERM",
     "out of memory": "out of memory",
 }
-_LAST_LINES: Final = 5
-"""A shell names a signal in one of so many lines at the end, below which are only its prompts."""
-_SEARCHED_LINES: Final = 500
-"""So many are looked at to find them among lines of no letters, as the borders of tables."""
+_LAST_LINES: Final = 5  # a shell names a signal in one of so many lines at the end, below which are only its prompts
+_SEARCHED_LINES: Final = 500  # so many are looked at to find them among lines of no letters, as the borders of tables
 _LETTER: Final = re.compile(r"[^\W_]")
 _ONE_FAILURE_S: Final = 3600.0
 """The launchers of all nodes report a failure within this time: a rank can wait half an hour for its peer."""
@@ -89,11 +86,9 @@ class RankExit:
     number: int | None
     """The number of the rank, or of the task if a task is a whole node; None if the launcher does not name it."""
     host: str = ""
-    signal: str = ""
-    """The name of the signal that ended it, or `out of memory`; empty if it exited by itself."""
+    signal: str = ""  # the name of the signal that ended it, or `out of memory`; empty if it exited by itself
     status: int | None = None
-    is_node: bool = False
-    """Whether `number` is that of a task that is a whole node."""
+    is_node: bool = False  # whether `number` is that of a task that is a whole node
     time: float | None = None
 
 

@@ -24,18 +24,14 @@ output that shows no cause otherwise. There the patterns for exceptions are sear
 
 Sure = Literal["certain", "likely", "unknown"]
 
-UNKNOWN: Final = "unknown"
-"""The cause when none was found."""
-EXIT_STATUS: Final = "exit-status"
-"""The cause of a program that ended with a status of its own and says no more."""
-NONE: Final = "none"
-"""The cause of a job that did not fail."""
+UNKNOWN: Final = "unknown"  # the cause when none was found
+EXIT_STATUS: Final = "exit-status"  # the cause of a program that ended with a status of its own and says no more
+NONE: Final = "none"  # the cause of a job that did not fail
 RESUME: Final = "submit it again; a program that finds its checkpoint continues there"
 """Advice after a stop from outside, also in rules: for a job of a run, the diagnosis names the command instead."""
 NO_FAILURE: Final = frozenset({NONE, "waiting", "running", "slow", "hanging", "held"})
 """The causes of jobs that have not failed."""
-SHOWN_CHARS: Final = 300
-"""How much of a line of evidence, and of the cause, is shown."""
+SHOWN_CHARS: Final = 300  # how much of a line of evidence, and of the cause, is shown
 SHOWN_END: Final = 100
 _AGAIN: Final = {True: ["starting it again can help"], False: ["starting it again would end the same way"], None: []}
 
@@ -73,31 +69,21 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     Has exactly one of `regex`, `state` and `end`.
     """
 
-    key: str
-    """The name of the cause; several rules may have the same key."""
-    what: str
-    """One sentence; names in braces are filled in by the named groups of the regex."""
-    advice: str = ""
-    """What to type or to do next."""
-    link: str = ""
-    """The address of a page that says more."""
-    again: bool | Literal["unknown"] = False
-    """Whether an unchanged new start can help."""
+    key: str  # the name of the cause; several rules may have the same key
+    what: str  # one sentence; names in braces are filled in by the named groups of the regex
+    advice: str = ""  # what to type or to do next
+    link: str = ""  # the address of a page that says more
+    again: bool | Literal["unknown"] = False  # whether an unchanged new start can help
     sure: Sure = "certain"
     role: Role = "cause"
     regex: str | tuple[str, ...] = ()
     """Searched for in a line without its rank's prefix; of several the first that matches counts."""
-    unless: str = ""
-    """A regular expression: a line with it is not meant."""
-    example: str = ""
-    """A line that a program has really printed."""
+    unless: str = ""  # a regular expression: a line with it is not meant
+    example: str = ""  # a line that a program has really printed
     place: Place = "line"
-    general: bool = False
-    """Whether the rule is tried only after all rules that are not general."""
-    state: str = ""
-    """Slurm's state of a job, or state and exit code. `{nodes}` and `{by}` are filled in."""
-    end: str = ""
-    """The signal that ended a rank, `status`, `step`, `silent` or `launcher`. `{status}` is filled in."""
+    general: bool = False  # whether the rule is tried only after all rules that are not general
+    state: str = ""  # Slurm's state of a job, or state and exit code. `{nodes}` and `{by}` are filled in
+    end: str = ""  # the signal that ended a rank, `status`, `step`, `silent` or `launcher`. `{status}` is filled in
 
     def __post_init__(self) -> None:
         """Raise ValueError for fields that do not go together."""
@@ -143,10 +129,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Line:
     """A line of evidence."""
 
-    file: str
-    """The path; the name of Slurm's program for what Slurm answered."""
-    number: int
-    """From 1; 0 if it is not a numbered line of a file."""
+    file: str  # the path; the name of Slurm's program for what Slurm answered
+    number: int  # from 1; 0 if it is not a numbered line of a file
     text: str
 
     @property
@@ -162,13 +146,10 @@ class Observation:
     rule: Rule
     role: Role
     sure: Sure
-    what: str
-    """The rule's sentence, filled in."""
+    what: str  # the rule's sentence, filled in
     line: Line
-    frame: Line | None = None
-    """The line of its traceback that names the program's own code."""
-    time: float | None = None
-    """When it happened, in seconds since 1970; None if that is not known."""
+    frame: Line | None = None  # the line of its traceback that names the program's own code
+    time: float | None = None  # when it happened, in seconds since 1970; None if that is not known
     rank: int | None = None
     host: str = ""
     lines_after: int | None = None
@@ -188,28 +169,18 @@ class Diagnosis:
 
     job_id: str = ""
     name: str = ""
-    cause: str
-    """A rule's key; `unknown`, or `none` for a job that did not fail."""
-    what: str
-    """One sentence."""
+    cause: str  # a rule's key; `unknown`, or `none` for a job that did not fail
+    what: str  # one sentence
     sure: Sure = "certain"
-    rank: int | None = None
-    """The first rank that failed; None if the cause belongs to no single rank."""
-    host: str = ""
-    """The node on which it failed; empty if that is not known."""
+    rank: int | None = None  # the first rank that failed; None if the cause belongs to no single rank
+    host: str = ""  # the node on which it failed; empty if that is not known
     evidence: tuple[Line, ...] = ()
-    others: str = ""
-    """What the other ranks show, in one sentence."""
-    advice: str = ""
-    """The next step: a command, or one sentence."""
-    again: bool | None = None
-    """Whether an unchanged new start can help; None if that is not known."""
-    state: str = ""
-    """The job's state as Slurm calls it."""
-    attempt: str = ""
-    """The attempt that the diagnosis is about, for example `1.0`."""
-    before: tuple["Diagnosis", ...] = ()
-    """Why earlier attempts ended, the oldest first."""
+    others: str = ""  # what the other ranks show, in one sentence
+    advice: str = ""  # the next step: a command, or one sentence
+    again: bool | None = None  # whether an unchanged new start can help; None if that is not known
+    state: str = ""  # the job's state as Slurm calls it
+    attempt: str = ""  # the attempt that the diagnosis is about, for example `1.0`
+    before: tuple["Diagnosis", ...] = ()  # why earlier attempts ended, the oldest first
 
 
 def format_diagnosis(diagnosis: Diagnosis) -> list[str]:

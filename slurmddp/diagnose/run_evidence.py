@@ -12,17 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from slurmddp.diagnose import flight_recorder
-from slurmddp.diagnose.evidence import (
-    PORT_TAKEN,
-    Evidence,
-    blame_launcher,
-    find_exception_rule,
-    find_suspicious_lines,
-    make_observation,
-    observe_lines,
-    observe_tracebacks,
-)
+from slurmddp.diagnose import evidence, flight_recorder
+from slurmddp.diagnose.evidence import Evidence, make_observation, observe_lines, observe_tracebacks
 from slurmddp.diagnose.log_reader import LogLine, make_evidence, read_lines
 from slurmddp.diagnose.prefixes import strip_prefixes
 from slurmddp.diagnose.rank_exits import parse_rank_exits
@@ -38,10 +29,8 @@ from slurmddp.runs.log_tail import modification_time, relative_path
 from slurmddp.slurm.hostlist import try_expand
 from slurmddp.slurm.job_info import JobRef
 
-READ_RANKS: Final = 24
-"""The output of so many ranks that failed is read, and that of as many without a record."""
-RANK_BYTES: Final = 2**16
-"""How much of the head and of the tail of the output is read for a rank that left a record."""
+READ_RANKS: Final = 24  # the output of so many ranks that failed is read, and that of as many without a record
+RANK_BYTES: Final = 2**16  # how much of the head and of the tail of the output is read for a rank that left a record
 READ_DUMPS: Final = 64
 READ_NODES: Final = 64
 _FILE = re.compile(r"(\d{1,6})\.(end|out|error\.json)|(flight)\.(\d{1,6})|(node)-(\d{1,6})\.out")
@@ -49,8 +38,7 @@ _FILE = re.compile(r"(\d{1,6})\.(end|out|error\.json)|(flight)\.(\d{1,6})|(node)
 _SUPERVISOR_LINE = re.compile(r"\d{4}-\d\d-\d\dT[\d:]{8}[+-]\d{4} slurmddp: ")
 """How the supervisor's lines in the batch log begin: its events say the same."""
 _DECISIONS: Final = frozenset({"requeue", "fenced", "job_end"})
-_COMPARED_CHARS: Final = 200
-"""How much of an exception is compared with the lines of a log, which are cut."""
+_COMPARED_CHARS: Final = 200  # how much of an exception is compared with the lines of a log, which are cut
 
 
 def read_attempt_evidence(run: RunDir, job_id: str, attempt: str, events: Sequence[Event]) -> Evidence:
@@ -74,9 +62,9 @@ def read_attempt_evidence(run: RunDir, job_id: str, attempt: str, events: Sequen
         *_observe_decisions(run, own_events),
     ]
     for index, seen in enumerate(observations):
-        if seen.rule.key == PORT_TAKEN and seen.rank is not None:
+        if seen.rule.key == evidence.PORT_TAKEN and seen.rank is not None:
             output = read_lines(run.rank_log(job_id, attempt, seen.rank), head=RANK_BYTES, tail=RANK_BYTES)
-            observations[index] = blame_launcher(seen, output)
+            observations[index] = evidence.blame_launcher(seen, output)
     told_to_stop = None
     if decisive and decisive.status == STOPPED:
         told_to_stop = Line(relative_path(decisive.path), 1, f"{STOPPED} {decisive.reason}")
@@ -92,7 +80,7 @@ def read_attempt_evidence(run: RunDir, job_id: str, attempt: str, events: Sequen
         failed_count=sum(1 for record in records if record.failed),
         stop_record=told_to_stop,
         divergence=flight_recorder.find_divergence({dumps[path]: dump for path, dump in loaded.items()}),
-        suspicious_lines=find_suspicious_lines([*log, *nodes] or console),
+        suspicious_lines=evidence.find_suspicious_lines([*log, *nodes] or console),
     )
 
 
@@ -108,7 +96,7 @@ def read_script_evidence(run: RunDir, job_id: str, events: Sequence[Event], fail
     return Evidence(
         observations=tuple(observations),
         exits=tuple(parse_rank_exits(lines)),
-        suspicious_lines=find_suspicious_lines(lines),
+        suspicious_lines=evidence.find_suspicious_lines(lines),
     )
 
 
@@ -176,7 +164,7 @@ def _observe_recorded_rank(record: ExitRecord, error: Path) -> Iterator[Observat
     """Yield what a rank's record says; if it only lost its peer or waited, what its output says too."""
     rank, host = record.rank, record.host
     texts, time = _read_exceptions(error) or [record.reason], modification_time(error) or record.time
-    index, rule, groups = find_exception_rule(texts) or (0, *_find_reason_rule(record.reason))
+    index, rule, groups = evidence.find_exception_rule(texts) or (0, *_find_reason_rule(record.reason))
     lines = _read_output(record.output, rank, host, time, head=RANK_BYTES, tail=RANK_BYTES)
     line, frame = _find_line(lines, texts[index], _record_line(record))
     own = make_observation(rule, groups, line, time=time, rank=rank, host=host, frame=frame)
@@ -193,7 +181,7 @@ def _observe_silent_rank(output: Path, error: Path, rank: int, host: str) -> lis
     """Return what the error file says of a rank without a record, else what its output says."""
     lines = _read_output(output, rank, host, modification_time(output))
     texts = _read_exceptions(error)
-    if match := find_exception_rule(texts):
+    if match := evidence.find_exception_rule(texts):
         index, rule, groups = match
         line, frame = _find_line(lines, texts[index], Line(relative_path(error), 0, texts[index]))
         time = modification_time(error)

@@ -10,10 +10,8 @@ from slurmddp.diagnose.rule_types import Diagnosis
 from slurmddp.runs.history import AttemptEvents
 from slurmddp.text import format_duration, mask_secrets
 
-_SLOW: Final = 3.0
-"""An attempt has slowed down if its last steps take so many times as long as the others."""
-_LEAST_PACES: Final = 12
-"""So many records of steps are needed to tell."""
+_SLOW: Final = 3.0  # an attempt has slowed down if its last steps take so many times as long as the others
+_LEAST_PACES: Final = 12  # so many records of steps are needed to tell
 
 
 def describe_activity(attempt: AttemptEvents, folder: Path) -> Diagnosis:

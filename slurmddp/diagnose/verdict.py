@@ -18,8 +18,7 @@ from slurmddp.diagnose.rules import end_causes, load_rules
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.text import count
 
-SHOWN_LINES: Final = 4
-"""How many lines of evidence are shown."""
+SHOWN_LINES: Final = 4  # how many lines of evidence are shown
 SHOWN_PEERS: Final = 2
 SHOWN_ABSENT: Final = 8
 STOP_REASONS: Final = ("time limit", "preempted", "requeued", "cancelled", "script killed")
@@ -34,8 +33,7 @@ _VAGUE: Final = frozenset({"nccl-failed", "gave-up", "interrupted"})
 _BY_HAND: Final = frozenset({"interrupted", "terminal-closed", "cancelled", "time-limit"})
 """So people, or its time limit, end a job that hangs because of something else."""
 _HUNG: Final = _WAITED | {"name-unresolved", "head-unreachable"}
-_MOST_AFTER_HANG: Final = 3
-"""A job that hangs prints at most so many ordinary lines."""
+_MOST_AFTER_HANG: Final = 3  # a job that hangs prints at most so many ordinary lines
 _OUT_OF_MEMORY: Final = "out-of-memory"
 """The kernel killed a process: the others raise exceptions that say no more than that they lost it."""
 _STRONGER: Final = (
@@ -52,8 +50,7 @@ _KILLERS: Final = {
 """What makes the kernel or Slurm send a signal."""
 _EXTERNAL_STATES: Final = frozenset({"OUT_OF_MEMORY", "NODE_FAIL"})
 """States in which Slurm or the kernel ends ranks, so that their last lines explain nothing."""
-_UNCAUGHT_STATUS: Final = 1
-"""Python's exit status after an uncaught exception."""
+_UNCAUGHT_STATUS: Final = 1  # Python's exit status after an uncaught exception
 
 
 def judge(job: JobInfo, evidence: Evidence) -> Diagnosis:

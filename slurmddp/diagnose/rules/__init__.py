@@ -32,12 +32,9 @@ _TRIED: Final[Mapping[Place, tuple[Place, ...]]] = {
 class RuleBook(NamedTuple):
     """All rules."""
 
-    topics: Mapping[str, tuple[Rule, ...]]
-    """Our own by the title of their file, in the order in which they are tried."""
-    site: tuple[Rule, ...] = ()
-    """Those of the user and of the site, which are tried before ours."""
-    ignored: tuple[str, ...] = ()
-    """Which files of the user or the site do not count, and why."""
+    topics: Mapping[str, tuple[Rule, ...]]  # our own by the title of their file, in the order in which they are tried
+    site: tuple[Rule, ...] = ()  # those of the user and of the site, which are tried before ours
+    ignored: tuple[str, ...] = ()  # which files of the user or the site do not count, and why
 
     @property
     def own(self) -> tuple[Rule, ...]:
