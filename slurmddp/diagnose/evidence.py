@@ -1,5 +1,6 @@
 """The evidence that an attempt or a log has left, and the rules that its lines match. Reads files."""
 
+import math
 import re
 from bisect import bisect_right
 from collections import Counter
@@ -7,40 +8,32 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice, pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
+from slurmddp.diagnose import tracebacks
 from slurmddp.diagnose.flight_recorder import Divergence, find_lagging_rank
-from slurmddp.diagnose.line_meanings import LAST_TOLD, drop_noise, drop_teardown, drop_tracebacks, means
+from slurmddp.diagnose.line_meanings import LAST_TOLD, drop_teardown, drop_tracebacks, means
 from slurmddp.diagnose.log_reader import LogLine, cut_around, make_evidence, read_lines
 from slurmddp.diagnose.prefixes import TIME, strip_prefixes
 from slurmddp.diagnose.rank_exits import RankExit, parse_rank_exits
 from slurmddp.diagnose.rule_types import Line, Observation, Rule
 from slurmddp.diagnose.rules import end_causes, find_rule
-from slurmddp.diagnose.tracebacks import (
-    MOST_AFTER_FATAL,
-    OUTLIVED_LINES,
-    count_from,
-    drop_ignored,
-    find_fatal_tracebacks,
-    find_tracebacks,
-    is_ordinary,
-    join_message,
-    line_shape,
-    names_exception,
-    ordinary_lines,
-)
-from slurmddp.runs.log_tail import relative_path
+from slurmddp.diagnose.tracebacks import is_ordinary, line_shape, names_exception, ordinary_lines
+from slurmddp.runs.log_tail import SLACK_S, relative_path
 
-SUSPICIOUS_LINES: Final = 3
-"""How many lines are shown when the cause is not known."""
+SUSPICIOUS_LINES: Final = 3  # how many lines are shown when the cause is not known
 _SRUN_LABEL: Final = re.compile(r" *\d+: ")
-_CLOSING_LINES: Final = 3
-"""A batch script may print so many lines after its step."""
+_CLOSING_LINES: Final = 3  # a batch script may print so many lines after its step
 _LAST_LINES: Final = 30
 """If none of so many lines at the end of a file looks wrong, the file does not say that the job failed."""
 _HEAD_LINES: Final = 10
 _MOST_LAST_WORDS: Final = 500
+_GAP_S: Final = 3600.0
+_HEAD_AGAIN: Final = 3
+_MOST_JUMPS: Final = 3
+_LEAST_STAMPS: Final = 5  # what stands between two jumps back in time has so many timestamps
 _NUMBER: Final = re.compile(r"\d{1,18}")
 PORT_TAKEN: Final = "port-taken"
 IMPORT_ERROR: Final = "import-error"
@@ -58,31 +51,21 @@ class Evidence:
 
     attempt: str = ""
     observations: tuple[Observation, ...] = ()
-    exits: tuple[RankExit, ...] = ()
-    """In the order in which the launchers reported them."""
-    world_size: int = 0
-    """0 if it is not known."""
-    hosts: Mapping[int, str] = field(default_factory=dict)
-    """The node of each rank, as far as it is known."""
-    silent_ranks: tuple[int, ...] = ()
-    """The ranks without an exit record, if others have one."""
-    failed_count: int = 0
-    """How many ranks left a record of a failure."""
-    stop_record: Line | None = None
-    """Rank 0's record, if all ranks were told to stop."""
+    exits: tuple[RankExit, ...] = ()  # in the order in which the launchers reported them
+    world_size: int = 0  # 0 if it is not known
+    hosts: Mapping[int, str] = field(default_factory=dict)  # the node of each rank, as far as it is known
+    silent_ranks: tuple[int, ...] = ()  # the ranks without an exit record, if others have one
+    failed_count: int = 0  # how many ranks left a record of a failure
+    stop_record: Line | None = None  # rank 0's record, if all ranks were told to stop
     continued_after_exit: bool = False
     """Whether the program printed more after the last exit that a launcher reported: its script started it again."""
     divergence: Divergence | None = None
-    suspicious_lines: tuple[Line, ...] = ()
-    """The first lines that look wrong; the last lines if none does."""
-    has_wrong_lines: bool = True
-    """Whether any line looks wrong."""
-    has_wrong_end: bool = True
-    """Whether any of the last lines looks wrong."""
+    suspicious_lines: tuple[Line, ...] = ()  # the first lines that look wrong; the last lines if none does
+    has_wrong_lines: bool = True  # whether any line looks wrong
+    has_wrong_end: bool = True  # whether any of the last lines looks wrong
     good_end: Line | None = None
     """The line at the end that tells of a good one, and behind which nothing looks wrong that its program printed."""
-    summary: Line | None = None
-    """A result among the last words, which nothing before is like."""
+    summary: Line | None = None  # a result among the last words, which nothing before is like
 
     def host_of(self, rank: int | None) -> str:
         """Return a rank's node; empty if it is not known."""
@@ -131,13 +114,13 @@ def find_exception_rule(texts: Sequence[str]) -> tuple[int, Rule, Mapping[str, s
     return next(iter(specific or roots[-1:] or found[-1:]), None)
 
 
-def observe_tracebacks(lines: _Lines, *, worked: int = -1) -> Iterator[Observation]:
+def observe_tracebacks(lines: _Lines, *, worked: float = -1) -> Iterator[Observation]:
     """Yield an observation for each traceback that seems to be fatal; `worked` is where the job was at work last."""
-    lines = drop_ignored(lines)
+    lines = tracebacks.drop_ignored(lines)
     shapes = [line_shape(line.text) for line in ordinary_lines(lines) if not names_exception(line.text)]
     new = {shape: index for index, shape in reversed([*enumerate(shapes)])}
-    fresh = count_from([new[shape] == index for index, shape in enumerate(shapes)])
-    found = find_fatal_tracebacks(lines)
+    fresh = tracebacks.count_from([new[shape] == index for index, shape in enumerate(shapes)])
+    found = tracebacks.find_fatal_tracebacks(lines)
     last = [line.text for traceback in found[-1:] for line in traceback.exceptions if not traceback.lines_after]
     timed_out = any(means(text, "timed out") for text in last)
     for traceback in found:
@@ -147,32 +130,35 @@ def observe_tracebacks(lines: _Lines, *, worked: int = -1) -> Iterator[Observati
             hung = any(means(text, "signal") for text in last) and 2 * fresh[end] >= len(shapes) - end  # no more steps
             line, after = traceback.exceptions[index], min(traceback.lines_after, 1 if hung else len(lines))
             frame = traceback.own_frame if line is traceback.exceptions[-1] else None
-            most = 0 if last and not (hung or timed_out) else MOST_AFTER_FATAL  # another one ended the program
-            more = {"lines_after": after, "ran_on": after > most or line.offset < worked}
+            most = (
+                0 if last and not (hung or timed_out) else tracebacks.MOST_AFTER_FATAL
+            )  # another one ended the program
+            more = {"lines_after": after, "ran_on": after > most or line.at < worked}
             yield _observe(rule, groups, line, frame=make_evidence(frame) if frame else None, **more)
 
 
-def observe_lines(lines: _Lines, printed: _Lines = (), *, begun: int = -1) -> Iterator[Observation]:
+def observe_lines(lines: _Lines, printed: _Lines = (), *, begun: float = -1) -> Iterator[Observation]:
     """Yield the first observation of each key by the rules for any line; `printed` are all, if some were left out.
 
     If the program ran on after a line, the observation is a symptom at most: it may be a warning, or tell of a failure
     after which the program tried again. What has no rank was outlived where the ranks have `begun` behind it.
     """
-    known: set[tuple[str, bool, str]] = set()
-    ordinary_after, work = count_from([*map(is_ordinary, lines)]), _find_work(lines)
+    known: set[tuple[object, ...]] = set()
+    ordinary_after, work = tracebacks.count_from([*map(is_ordinary, lines)]), _find_work(lines)
     for index, line in enumerate(lines):
         worked = work if line.rank is not None or means(line.text, "slurm") else max(work, begun)
         match = find_rule(line.text)
-        if match and (kind := (match[0].key, match[0].general, match[0].role)) not in known:
+        rank = line.rank if match and match[0].role == "symptom" else None  # each rank that waited is counted
+        if match and (kind := (match[0].key, match[0].general, match[0].role, rank)) not in known:
             known.add(kind)
             is_script = means(line.text, "script")
             after = None if means(line.text, "slurm") and not is_script else ordinary_after[index + 1]
-            was_outlived = (after or 0) > OUTLIVED_LINES or line.offset < worked
+            was_outlived = (after or 0) > tracebacks.OUTLIVED_LINES or line.at < worked
             ran_on = was_outlived or (is_script and _has_begun(line, printed or lines))
             yield _observe(*match, line, lines_after=after, ran_on=ran_on)
 
 
-def _find_work(lines: _Lines, *, least: int = 1) -> int:
+def _find_work(lines: _Lines, *, least: int = 1) -> float:
     """Return where the `least`-last line is at which a program was at work; -1 if a bad end is told behind the last.
 
     Where a rank fails, others are at work for a while.
@@ -180,7 +166,17 @@ def _find_work(lines: _Lines, *, least: int = 1) -> int:
     works = [*islice((at for at in reversed(range(len(lines))) if means(lines[at].text, "at work")), least)]
     if len(works) < least or any(means(line.text, "ended") for line in lines[works[0] + 1 :]):
         return -1
-    return lines[works[-1]].offset
+    return lines[works[-1]].at
+
+
+def _find_progress(lines: _Lines, *, least: int = 1) -> float:
+    """Return where a program that then told of its good end printed a line like others last; else where it worked."""
+    told = [at for at, line in enumerate(lines) if is_ordinary(line) and not names_exception(line.text)]
+    shapes = [line_shape(lines[at].text) for at in told]
+    if not any(tracebacks.tells_good_end(lines, at) for at in told[-_CLOSING_LINES:]):
+        return _find_work(lines, least=least)
+    same = Counter(shapes)
+    return max((lines[at].at for at, shape in zip(told, shapes, strict=True) if same[shape] > 1), default=-1)
 
 
 def _has_begun(line: LogLine, printed: Sequence[LogLine]) -> bool:
@@ -188,20 +184,20 @@ def _has_begun(line: LogLine, printed: Sequence[LogLine]) -> bool:
 
     A program, or a module that is not found, is no sign of it: the set-up that failed would have given it.
     """
-    begin = bisect_right(printed, line.offset, key=lambda one: one.offset)
+    begin = bisect_right(printed, line.at, key=lambda one: one.at)
     below = [one.text for one in printed[begin:]]
     has_begun = any(means(text, "begun", "at work") for text in below)
     named = (find_rule(text, "exception") for text in below if names_exception(text) and not means(text, "script"))
     return has_begun or any(not match or match[0].key != IMPORT_ERROR for match in named)
 
 
-def _find_ranks(lines: Sequence[LogLine]) -> int:
+def _find_ranks(lines: Sequence[LogLine]) -> float:
     """Return where the ranks begin to print, by srun's labels of their lines, if they began; -1 without any.
 
     What stands before it without a label is of the batch script, which ran on after it.
     """
     first = next((line for line in lines if line.rank is not None and _SRUN_LABEL.match(line.prefix)), None)
-    return first.offset if first and _has_begun(first, lines) else -1
+    return first.at if first and _has_begun(first, lines) else -1
 
 
 def blame_launcher(seen: Observation, lines: Iterable[LogLine]) -> Observation:
@@ -219,11 +215,11 @@ def observe_last_words(
     They are symptoms: nothing shows that they ended the program; a cause that it has `outlived` is none. Unless it
     `has_ended` badly, they count only if it does not go on, and the warning of a library not at all.
     """
-    lines = drop_ignored(lines)
+    lines = tracebacks.drop_ignored(lines)
     worked = _find_work(lines)
-    ends = {lines[one.end - 1].offset: one.exceptions for one in find_tracebacks(lines)}
+    ends = {lines[one.end - 1].offset: one.exceptions for one in tracebacks.find_tracebacks(lines)}
     found: dict[str, Observation] = {}
-    for line, after in _last_words([join_message(lines, index) for index in range(len(lines))]):
+    for line, after in _last_words([tracebacks.join_message(lines, index) for index in range(len(lines))]):
         chain = ends.get(line.offset, ())
         if (first := find_exception_rule([one.text for one in chain])) and chain[first[0]].offset != line.offset:
             continue  # another exception of its traceback says more
@@ -237,11 +233,11 @@ def observe_last_words(
             rule, groups = match
             is_vague = rule.general and rule.role == "cause"
             is_weak = not has_ended and (rule.place == "end" or is_vague)
-            goes_on = bool(after) and (text != line.text or rule.place == "end" or line.offset < worked)
+            goes_on = bool(after) and (text != line.text or rule.place == "end" or line.at < worked)
             if is_weak and (goes_on or means(text, "warning")):
                 continue
             seen = _observe(rule, groups, line._replace(text=text), lines_after=after)
-            seen = replace(seen, ran_on=line.offset < worked, sure="likely")
+            seen = replace(seen, ran_on=line.at < worked, sure="likely")
             if is_vague or rule.place == "end" or rule.key not in found:
                 found[rule.key] = replace(seen, role="symptom" if is_vague else seen.role)
             break
@@ -258,9 +254,11 @@ def _last_words(lines: Sequence[LogLine]) -> Iterator[tuple[LogLine, int]]:
     if any(means(line.text, "good end") for line in told[-LAST_TOLD:]):
         return
     ordinary = [is_ordinary(line) and not means(line.text, "wrong") for line in lines]
-    end = [line_shape(line.text) for line, is_one in zip(lines, ordinary, strict=True) if is_one][-OUTLIVED_LINES:]
-    most = OUTLIVED_LINES if len(set(end)) > len(end) / 2 else MOST_AFTER_FATAL
-    for line, after in zip(lines, count_from(ordinary)[1:], strict=True):
+    end = [line_shape(line.text) for line, is_one in zip(lines, ordinary, strict=True) if is_one][
+        -tracebacks.OUTLIVED_LINES :
+    ]
+    most = tracebacks.OUTLIVED_LINES if len(set(end)) > len(end) / 2 else tracebacks.MOST_AFTER_FATAL
+    for line, after in zip(lines, tracebacks.count_from(ordinary)[1:], strict=True):
         if after <= most and not means(line.text, "harmless"):
             yield line, after
 
@@ -285,9 +283,9 @@ def read_log_evidence(
     named = ranks or {}
     files = [_read_last_start(path, named.get(path)) for path in dict.fromkeys(paths)]
     kept = [drop_teardown(file) for file in files]
+    if not has_failed:
+        files, kept = [*map(tracebacks.drop_noise, files)], [*map(tracebacks.drop_noise, kept)]
     exits = parse_rank_exits(*([line for file in part for line in file] for part in (files, kept)))
-    if not (has_failed or exits):
-        files, kept = [*map(drop_noise, files)], [*map(drop_noise, kept)]
     found = _read_evidence(kept, files, exits, has_failed=has_failed)
     if found.observations or exits:
         return found
@@ -300,12 +298,13 @@ def _read_evidence(
 ) -> Evidence:
     """Return what the files show; `printed` are all lines of each, also those that were left out."""
     lines = [line for file in files for line in file]
-    numbers = [line.rank for line in lines if line.rank is not None]
+    spoken = (line for line in lines if line.rank is not None and is_ordinary(line) and not means(line.text, "noise"))
+    heard = {line.rank for line in spoken}
     may_go_on = not (has_failed or exits)
     found = [seen for part in zip(files, printed, strict=True) for seen in _observe_file(*part)]
     has_wrong_end = any(means(line.text, "wrong") for file in files for line in file[_HEAD_LINES:][-_LAST_LINES:])
     may_be_well = may_go_on and not has_wrong_end
-    stopped = (line for file in files if _find_work(file) < 0 for line in file)
+    stopped = (line for file in files for at in [_find_progress(file)] for line in file if line.at > at)
     has_ended = not may_go_on or any(means(line.text, "ended") for line in stopped)
     ordinary = Counter({relative_path(file[0].path): len(ordinary_lines(file)) for file in files if file})
     counts = partial(_counts, ordinary=ordinary, may_be_well=may_be_well, has_ended=has_ended)
@@ -320,7 +319,7 @@ def _read_evidence(
         observations=tuple(found),
         exits=tuple(exits),
         divergence=find_lagging_rank(line.text for line in lines),
-        world_size=max(numbers, default=-1) + 1,
+        world_size=len(heard) if heard == {*range(len(heard))} else 0,  # else a part of the log is missing
         suspicious_lines=find_suspicious_lines(lines),
         has_wrong_lines=bool(found) or any(means(line.text, "wrong", "doubtful") for line in lines),
         has_wrong_end=has_wrong_end or len(lines) <= _HEAD_LINES + _LAST_LINES,
@@ -336,7 +335,7 @@ def _find_good_end(lines: Sequence[LogLine]) -> Line | None:
     was_ended = any(means(line.text, "slurm") for line in told[-LAST_TOLD:])
     ordinary = [line for line in told if is_ordinary(line)][-_CLOSING_LINES:]
     for line in reversed(ordinary if was_ended else told[-LAST_TOLD:]):
-        if means(line.text, "good end"):
+        if means(line.text, "good end") or (was_ended and tracebacks.tells_good_end(lines, lines.index(line))):
             return make_evidence(line)
         if means(line.text, "wrong", "ended"):
             break
@@ -347,7 +346,7 @@ def _find_summary(lines: Sequence[LogLine]) -> Line | None:
     """Return a result, or the last of all steps, at the end of a file in which nothing looks wrong there."""
     told = [line for line in lines if line.text.strip()]
     shapes = Counter(line_shape(line.text) for line in told)
-    steps = [match for line in told[-OUTLIVED_LINES:] for match in _STEP_OF.finditer(line.text)]
+    steps = [match for line in told[-tracebacks.OUTLIVED_LINES :] for match in _STEP_OF.finditer(line.text)]
     are_left = any(int(match[1]) + 1 < int(match[2]) for match in steps[-1:])
     looks_bad = any(means(line.text, "wrong", "ended", "slurm", "doubtful") for line in told[-LAST_TOLD:])
     for line in reversed([] if are_left or looks_bad else told[-_CLOSING_LINES:]):
@@ -372,18 +371,31 @@ def _counts(seen: Observation, ordinary: Counter[str], *, may_be_well: bool, has
     """Return whether the program did not run on after it, or ended badly, and not much was printed after it."""
     is_head = seen.line.number <= _HEAD_LINES and seen.rank is None  # much may be printed in the other files, too
     elsewhere = ordinary.total() - ordinary[seen.line.file] if may_be_well and is_head else 0
-    is_old = may_be_well and seen.lines_after is not None and seen.lines_after + elsewhere > OUTLIVED_LINES
+    is_old = may_be_well and seen.lines_after is not None and seen.lines_after + elsewhere > tracebacks.OUTLIVED_LINES
     went_on = seen.ran_on or (seen.lines_after and means(seen.line.text, "waiting"))
     return not is_old and (has_ended or not went_on)
 
 
 def _read_last_start(path: Path, rank: int | None) -> list[LogLine]:
-    """Return the lines of the last start in a file, each with the time of its own timestamp or the one above."""
-    found, time = [], None
-    for line in _last_start(strip_prefixes(read_lines(path))):
+    """Return the lines of the last start in a file, in the order of time."""
+    lines = _last_start(tracebacks.drop_waiting(_order_by_time(strip_prefixes(read_lines(path)))))
+    return [line._replace(rank=line.rank if rank is None else rank) for line in lines]
+
+
+def _order_by_time(lines: Sequence[LogLine]) -> list[LogLine]:
+    """Return the lines in the order of time, each with the time above it; where clocks differ, as they stand."""
+    stamped = [(index, line.time) for index, line in enumerate(lines) if line.time is not None and is_ordinary(line)]
+    jumps = [at for at, (one, two) in enumerate(pairwise(stamped), 1) if two[1] < one[1] - SLACK_S]
+    parts = [two - one for one, two in pairwise([0, *jumps, len(stamped)])]
+    stamps, starts = dict(stamped), {stamped[at][0] for at in jumps}
+    time, reached, found = None, -math.inf, []
+    for index, line in enumerate(lines):
         time = time if line.time is None else line.time
-        found.append(line._replace(time=time, rank=line.rank if rank is None else rank))
-    return found
+        reached = stamps[index] if index in starts else max(reached, stamps.get(index, reached))
+        found.append((reached, line._replace(time=time)))
+    if not jumps or len(jumps) > _MOST_JUMPS or min(parts) < _LEAST_STAMPS:
+        return [line for _, line in found]
+    return [line._replace(order=place) for place, (_, line) in enumerate(sorted(found, key=itemgetter(0)))]
 
 
 def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
@@ -397,10 +409,15 @@ def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     shapes = [line_shape(line.text) for line in lines]
     own = {line.offset for line in ordinary_lines(drop_teardown(lines)) if not names_exception(line.text)}
     continued = _find_continued(lines, shapes, own)
-    after = count_from([line.offset in own for line in lines])
+    after = tracebacks.count_from([line.offset in own for line in lines])
     ends = [index + 1 for index, line in enumerate(lines) if means(line.text, "launcher end")]
-    outlived = [end for end, behind in pairwise([*ends, len(lines)]) if after[end] - after[behind] > OUTLIVED_LINES]
-    starts, sure, heads = [0, *outlived], {0}, set()
+    outlived = [
+        end for end, behind in pairwise([*ends, len(lines)]) if after[end] - after[behind] > tracebacks.OUTLIVED_LINES
+    ]
+    again = dict(_find_again(lines, shapes, own))
+    told = max((index for index, line in enumerate(lines) if means(line.text, "end", "good end")), default=-1)
+    starts, sure = [0, *outlived, *again], {0, *(start for start, is_sure in again.items() if is_sure and start < told)}
+    heads: set[tuple[str, ...]] = set()
     closing = range(max(0, len(lines) - _CLOSING_LINES), len(lines))
     well = max((index for index in closing if means(lines[index].text, "good end")), default=-1)
     if not any(means(line.text, "launcher end", "end") for line in lines[:2]):
@@ -421,8 +438,36 @@ def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
             ended = False
         ended_well = ended_well or means(line.text, "good end")
         ended = ended or ended_well or means(line.text, "launcher end", "end")
-    long = (start for start in sorted(starts, reverse=True) if after[start] > MOST_AFTER_FATAL or start in sure)
+    long = (
+        start for start in sorted(starts, reverse=True) if after[start] > tracebacks.MOST_AFTER_FATAL or start in sure
+    )
     return lines[next(long, 0) :]
+
+
+def _find_again(lines: _Lines, shapes: Sequence[str], own: Container[int]) -> Iterator[tuple[int, bool]]:
+    """Yield where a count, or lines printed once, begin again after an end or gap (sure), or after both (not sure)."""
+    seen: dict[object, tuple[int, int, int]] = {}  # of a kind of lines: its first number, the highest, the last place
+    end = gap = rose = -1
+    repeated: list[int] = []
+    for index, line in enumerate(lines):
+        end = index if means(line.text, "launcher end", "end", "good end") else end
+        gap = index if index and (line.time or 0.0) - (lines[index - 1].time or math.inf) > _GAP_S else gap
+        if line.offset not in own:
+            continue
+        bound, match = max(end, gap), _NUMBER.search(re.sub(TIME, "", line.text))
+        kind, number = (line.rank, shapes[index]), int(match[0]) if match else 0
+        first, most, last = seen.get(kind, (number, number, index))
+        begins = number <= first < most and rose <= last < bound
+        same, _, once = seen.get(line.text, (0, 0, index))
+        repeated = [*repeated, index] if same == 1 and once < bound else []
+        rose = index if number > most else rose
+        seen[kind] = first, max(most, number), index
+        seen[line.text] = same + 1, 0, once
+        if begins or len(repeated) == _HEAD_AGAIN:
+            yield min([index, *repeated[:1]]), True
+            seen, end, gap, rose, repeated = {}, -1, -1, -1, []
+        elif -1 < end < gap == index:
+            yield index, False
 
 
 def _find_continued(lines: Sequence[LogLine], shapes: Sequence[str], own: Container[int]) -> frozenset[int]:
@@ -445,8 +490,7 @@ def _observe_file(lines: Sequence[LogLine], printed: Sequence[LogLine]) -> list[
     for line in lines:
         stream = str(line.rank) if line.rank is not None else re.sub(TIME, "", line.prefix)  # of one program
         streams.setdefault(stream, []).append(line)
-    at = _find_work(lines, least=_CLOSING_LINES + 1)
-    begun = _find_ranks(printed)
+    at, begun = _find_progress(lines, least=_CLOSING_LINES + 1), _find_ranks(printed)
     found: list[Observation] = []
     for part in streams.values():
         found += observe_tracebacks(part, worked=max(at, begun) if part[0].rank is None else at)

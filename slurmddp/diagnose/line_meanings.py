@@ -16,7 +16,7 @@ from slurmddp.diagnose.rule_types import compile_set
 
 Meaning = Literal[
     "slurm", "system", "closing", "advice", "fact", "ended", "warning", "harmless", "wrong", "doubtful", "good end",
-    "summary", "end", "launcher end", "script", "begun", "at work", "launcher", "launcher error", "signal",
+    "done", "summary", "end", "launcher end", "script", "begun", "at work", "launcher", "launcher error", "signal",
     "child frame", "child error", "exception", "wrapper", "timed out", "job end", "restart", "noise", "waiting",
 ]  # fmt: skip
 _LISTS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))["lines"]
@@ -27,12 +27,9 @@ LINKS: Final = (
     "The above exception was the direct cause of the following exception:",
     "During handling of the above exception, another exception occurred:",
 )
-_MOST_LINES: Final = 60
-"""Lines of a traceback of a launcher, or of a child whose parent has died."""
-LAST_TOLD: Final = 10
-"""A good end is told in one of so many lines at the end."""
-_WARNED: Final = re.compile(r"WARN|(?:^|[\s\]:])W\d{4} \d\d:")
-"""In a prefix: of Python's loggers, or of torch's."""
+_MOST_LINES: Final = 60  # lines of a traceback of a launcher, or of a child whose parent has died
+LAST_TOLD: Final = 10  # a good end is told in one of so many lines at the end
+_WARNED: Final = re.compile(r"WARN|(?:^|[\s\]:])W\d{4} \d\d:")  # in a prefix: of Python's loggers, or of torch's
 _CAUGHT: Final = re.compile(r"(?:(?:INFO|DEBUG)\b.*|Import of \S+ from \S+ failed with): Traceback \(")
 _IMPORTED: Final = re.compile(r'\s*File "[^"]*/(?:site|dist)-packages/[^"]*", line \d+, in <module>')
 
@@ -71,13 +68,6 @@ def drop_tracebacks(lines: Sequence[LogLine]) -> list[LogLine]:
 def drop_teardown(lines: Sequence[LogLine]) -> list[LogLine]:
     """Return the lines without those tracebacks, without the closing words of any program, and without advice."""
     return [line for line in drop_tracebacks(lines) if not (is_prose(line.text) or means(line.text, "closing"))]
-
-
-def drop_noise(lines: Sequence[LogLine]) -> list[LogLine]:
-    """Return the lines without what torch and NCCL log after a program has told of its good end."""
-    told = [index for index, line in enumerate(lines) if line.text and not means(line.text, "noise")]
-    end = next((index for index in told[-LAST_TOLD:] if means(lines[index].text, "good end")), len(lines))
-    return [line for index, line in enumerate(lines) if index < end or not means(line.text, "noise")]
 
 
 def _text(lines: Sequence[LogLine], index: int) -> str:

@@ -17,15 +17,11 @@ from slurmddp.text import clean_line
 
 HEAD_BYTES: Final = 2**17
 TAIL_BYTES: Final = 2**20
-LINE_CHARS: Final = 4000
-"""How much of a line is kept; programs print whole tensors."""
-COUNTED_BYTES: Final = 2**31
-"""Up to this offset lines are counted to number one: that takes a second or two."""
-EVIDENCE_CHARS: Final = 297
-"""How much of a long line is evidence."""
+LINE_CHARS: Final = 4000  # how much of a line is kept; programs print whole tensors
+COUNTED_BYTES: Final = 2**31  # up to this offset lines are counted to number one: that takes a second or two
+EVIDENCE_CHARS: Final = 297  # how much of a long line is evidence
 _BLOCK_BYTES: Final = 2**18
-_LINE_ENDS: Final = (b"\n", b"\r")
-"""A progress bar ends its lines with the second alone."""
+_LINE_ENDS: Final = (b"\n", b"\r")  # a progress bar ends its lines with the second alone
 _BAR: Final = re.compile(rb"\d%|\bit/s|s/it|\d/\d+ \[")
 _KILL: Final = re.compile(rb"^ *\d+: +(?=slurmstepd: )|(?<=[^\s:])(?=slurmstepd: error: \*\*\* )")
 """Where slurmstepd's line begins behind the number of a rank, or behind a line that has no end, as that of a bar."""
@@ -35,18 +31,18 @@ class LogLine(NamedTuple):
     """A line of a log file."""
 
     path: Path
-    offset: int
-    """Bytes before it in the file."""
-    text: str
-    """Without colours and prefix, at most `LINE_CHARS` characters."""
-    rank: int | None = None
-    """The rank that printed it, if a label says so."""
-    host: str = ""
-    """The node on which it was printed, if a prefix says so."""
-    prefix: str = ""
-    """What stood before the text: labels, timestamps, hosts."""
-    time: float | None = None
-    """When it was printed, in seconds since 1970, by its timestamp; None if that is not known."""
+    offset: int  # bytes before it in the file
+    text: str  # without colours and prefix, at most `LINE_CHARS` characters
+    rank: int | None = None  # the rank that printed it, if a label says so
+    host: str = ""  # the node on which it was printed, if a prefix says so
+    prefix: str = ""  # what stood before the text: labels, timestamps, hosts
+    time: float | None = None  # when it was printed, in seconds since 1970, by its timestamp; None if that is not known
+    order: float = -1.0  # its place in the order of time, if that of the file is another one
+
+    @property
+    def at(self) -> float:
+        """Where it stands in the order of time."""
+        return self.offset if self.order < 0 else self.order
 
 
 def read_lines(

@@ -23,11 +23,12 @@ from slurmddp.slurm.job_info import JobInfo
 from slurmddp.text import quote_value
 
 STDIN: Final = "-"
-MOST_FILES: Final = 4096
-"""So many files of a folder are read, in the order of their names."""
-MOST_BYTES: Final = 2**31
-"""So much is decompressed, or read from standard input, into a temporary folder."""
-_TEARDOWN: Final = {"cancelled", "interrupted", "rank-killed", "rank-terminated", "terminal-closed", "time-limit"}
+MOST_FILES: Final = 4096  # so many files of a folder are read, in the order of their names
+MOST_BYTES: Final = 2**31  # so much is decompressed, or read from standard input, into a temporary folder
+_TEARDOWN: Final = {
+    *("cancelled", "interrupted", "rank-aborted", "rank-killed", "rank-terminated", "segfault", "terminal-closed"),
+    "time-limit",
+}
 """So what is left of a job is ended that has done its work."""
 _BLOCK_BYTES: Final = 2**20
 _RANK_NAMES: Final = (

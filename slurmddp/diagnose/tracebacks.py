@@ -1,22 +1,22 @@
 """Python's tracebacks in a log: which exceptions they name, and which of them ended a program. Pure."""
 
+import math
 import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Final
 
-from slurmddp.diagnose.line_meanings import HEADER, LINKS, means
+from slurmddp.diagnose.line_meanings import HEADER, LAST_TOLD, LINKS, drop_teardown, means
 from slurmddp.diagnose.log_reader import LogLine
 
 _EXCEPTION = re.compile(r"(?:[A-Za-z_][\w.]*)(?:: .*|:)?$")
 _USUAL_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Iteration)(?::|$)")
 _DOTTED_EXCEPTION = re.compile(r"[a-z_]\w*(?:\.\w+)*\.[A-Z]\w+: ")
-_MOST_LINES: Final = 100
-"""Lines of one traceback; Python itself shortens that of a deep recursion."""
-_HEADLESS = re.compile(r"(?:SyntaxError|IndentationError|TabError)+: ")
-"""Repeated where two ranks wrote at once."""
+_MOST_LINES: Final = 100  # lines of one traceback; Python itself shortens that of a deep recursion
+_HEADLESS = re.compile(r"(?:SyntaxError|IndentationError|TabError)+: ")  # repeated where two ranks wrote at once
 _MOST_FRAME_LINES: Final = 4
 """So many lines may stand between a frame and the exception: its source, and marks below it."""
 _RICH_FRAME_END = re.compile(r"╰─+╯")
@@ -30,39 +30,59 @@ _IGNORED: Final = ("Exception ignored ", "Error in atexit._run_exitfuncs:")
 _FRAME: Final = re.compile(r'\s*File "[^"]+", line \d+')
 _LIBRARY: Final = re.compile(r'/(?:site|dist)-packages/|/lib/python3|File "<')
 _NUMBERS: Final = re.compile(r"[\d.]+")
-MOST_AFTER_FATAL: Final = 12
-"""So many ordinary lines may follow a fatal exception, because other ranks still print."""
+_VALUE: Final = re.compile(r"\d{1,18}(?:\.\d{1,18})?")
+_FEW: Final = 3
+_RISES: Final = 5  # a number that counts something rises so many times as often as it falls
+_CLOCK: Final = re.compile(
+    r"\d{1,18}(?::\d\d){1,3}[.,\d]{0,9}|(?:\d{1,9}[dhms]){1,4}\b|"
+    r"\d[.\d]{0,18} ?(?:[mh]?s|secs?|seconds?|min(?:ute)?s?|h(?:ours?)?|s/it|it/s)\b"
+)
+"""A time of day, how long something took, or how fast it is: it changes also where nothing goes on."""
+MOST_AFTER_FATAL: Final = 12  # so many ordinary lines may follow a fatal exception, because other ranks still print
 
-OUTLIVED_LINES: Final = 100
-"""If more ordinary lines than this follow a line, the program did not end there."""
+OUTLIVED_LINES: Final = 100  # if more ordinary lines than this follow a line, the program did not end there
 
 
 @dataclass(frozen=True)
 class Traceback:
     """One traceback, with those of the exceptions that led to it."""
 
-    exceptions: tuple[LogLine, ...]
-    """The last line of each exception, the first one raised at the head."""
-    end: int
-    """The index of the line that follows it in the log."""
-    own_frame: LogLine | None = None
-    """Where the last exception left the program's own code; None if that is not known."""
-    lines_after: int = 0
-    """How many ordinary lines came after it: a program that goes on has caught the exception."""
+    exceptions: tuple[LogLine, ...]  # the last line of each exception, the first one raised at the head
+    end: int  # the index of the line that follows it in the log
+    own_frame: LogLine | None = None  # where the last exception left the program's own code; None if that is not known
+    lines_after: int = 0  # how many ordinary lines came after it: a program that goes on has caught the exception
 
 
-def drop_ignored(lines: Sequence[LogLine]) -> Sequence[LogLine]:
+def drop_ignored(lines: Sequence[LogLine], heads: tuple[str, ...] = _IGNORED) -> Sequence[LogLine]:
     """Return the lines without the tracebacks of exceptions that Python ignored, of destructors and at the exit."""
     kept: list[LogLine] = []
     end = -1
     for index, line in enumerate(lines):
-        if index > end and line.text.startswith(_IGNORED):
+        if index > end and line.text.startswith(heads):
             below = range(index, min(index + _MOST_FRAME_LINES, len(lines)))
             head = next((at for at in below if lines[at].text.endswith(HEADER)), None)
             end = index if head is None else _find_exception(lines, head + 1) or head
         elif index > end:
             kept.append(line)
     return kept
+
+
+def drop_noise(lines: Sequence[LogLine]) -> list[LogLine]:
+    """Return the lines without what threads raise, and torch, NCCL and launchers say of an abort, at a good end."""
+    calm = drop_ignored(lines, (*_IGNORED, "Exception in thread "))
+    told = [at for at, line in enumerate(calm) if is_ordinary(line) and not means(line.text, "noise")]
+    end = next((calm[at].at for at in told[-LAST_TOLD:] if tells_good_end(calm, at)), math.inf)
+    is_noisy = len(calm) < len(lines) or any(means(one.text, "noise") for one in lines if one.at > end)
+    if end == math.inf or not is_noisy:
+        return list(lines)
+    return [one for one in drop_teardown(calm) if one.at <= end or not means(one.text, "noise", "launcher end")]
+
+
+def tells_good_end(lines: Sequence[LogLine], index: int) -> bool:
+    """Return whether a line tells of a good end, also by one word if lines of one shape, as of steps, are above it."""
+    if not means(lines[index].text, "done"):
+        return means(lines[index].text, "good end")
+    return max(Counter(line_shape(line.text) for line in ordinary_lines(lines[:index])).values(), default=0) > _FEW
 
 
 def find_tracebacks(lines: Sequence[LogLine]) -> list[Traceback]:
@@ -193,6 +213,23 @@ def count_from(flags: Sequence[bool]) -> list[int]:
 def ordinary_lines(lines: Sequence[LogLine]) -> list[LogLine]:
     """Return the lines that neither launchers nor dying programs print."""
     return [line for line in lines if is_ordinary(line)]
+
+
+def drop_waiting(lines: Sequence[LogLine]) -> Sequence[LogLine]:
+    """Return the lines of a job that Slurm ended without those of one shape in which no number counts up."""
+    alike: dict[str, list[tuple[int, list[float]]]] = {}
+    for index, line in enumerate(lines):
+        if is_ordinary(line):
+            text = _CLOCK.sub("", line.text)
+            alike.setdefault(line_shape(text), []).append((index, [*map(float, _VALUE.findall(text))]))
+    waiting: set[int] = set()
+    for same in (same for same in alike.values() if len(same) > MOST_AFTER_FATAL):
+        steps = ((at, b - a) for (_, one), (_, two) in pairwise(same) for at, (a, b) in enumerate(zip(one, two)))  # noqa: B905
+        changes = Counter((at, step > 0) for at, step in steps if step)
+        counts_up = any(changes[at, True] > _RISES * changes[at, False] for at, _ in changes)
+        waiting |= {index for (_, one), (index, two) in pairwise(same) if one == two or not counts_up}
+    was_ended = any(means(line.text, "slurm") for line in lines)
+    return [line for index, line in enumerate(lines) if index not in waiting] if was_ended else lines
 
 
 def names_exception(text: str) -> bool:
