@@ -219,7 +219,7 @@ def drop_waiting(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     """Return the lines of a job that Slurm ended without those of one shape in which no number counts up."""
     alike: dict[str, list[tuple[int, list[float]]]] = {}
     for index, line in enumerate(lines):
-        if is_ordinary(line):
+        if is_ordinary(line) and not names_exception(line.text):
             text = _CLOCK.sub("", line.text)
             alike.setdefault(line_shape(text), []).append((index, [*map(float, _VALUE.findall(text))]))
     waiting: set[int] = set()
