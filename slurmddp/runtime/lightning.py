@@ -5,15 +5,18 @@ answer to SIGTERM is not enough: each rank leaves after a different batch, saves
 """
 
 from __future__ import annotations
+import contextlib
 import importlib
 import itertools
 import signal
 import zipfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from slurmddp.runs.files import append_record, read_records
 from slurmddp.runtime.exiting.classify import Stopped
+from slurmddp.runtime.launch.process import print_line
 from slurmddp.runtime.rank_process import this_process
 from slurmddp.runtime.stopping.consensus import LoopStop
 from slurmddp.runtime.stopping.policy import Phase
@@ -70,6 +73,11 @@ class _SaveAtStop:
         self._stop = LoopStop(stopping)
         self._file = file
         self._offered = offered
+        self._loops: Any = None
+        """Where the training stood after the last finished step, as a checkpoint has it; None if this is not known."""
+        self._versions: list[int] = []
+        """Of each parameter after that step."""
+        self._buffers: list[Any] = []
 
     @property
     def ckpt_path(self) -> str | None:
@@ -91,16 +99,17 @@ class _SaveAtStop:
         if self._has_signals:
             for number, handler in self._handlers.items():
                 signal.signal(number, handler)
-            self._stop.begin(trainer.global_step, world_size=trainer.world_size)
+            self._stop.begin(trainer.global_step, world_size=trainer.world_size, rescue=partial(self._rescue, trainer))
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         """Stop after the step that all ranks agreed on; a batch that only accumulates gradients is no step."""
+        # Count the present epoch as begun, as it is in a training that was never resumed. Lightning 2.6 does not
+        # after a resume at the last batch of an epoch: the next resume would begin this epoch again.
+        progress = trainer.fit_loop.epoch_progress
+        for counts in (progress.current, progress.total):
+            counts.ready = counts.started = counts.processed + 1
+        self._keep(trainer)
         if self._stop.poll(trainer.global_step).stop:
-            # Count the present epoch as begun, as it is in a training that was never resumed. Lightning 2.6 does not
-            # after a resume at the last batch of an epoch: the next resume would begin this epoch again.
-            progress = trainer.fit_loop.epoch_progress
-            for counts in (progress.current, progress.total):
-                counts.ready = counts.started = counts.processed + 1
             self._save_and_leave(trainer)
 
     def on_train_end(self, trainer: Any, *_: Any) -> None:
@@ -109,19 +118,53 @@ class _SaveAtStop:
             self._save_and_leave(trainer)
         trainer.strategy.remove_checkpoint(self._file)
         if self._stop.stopping.rank.is_main:
-            _record(self._file).unlink(missing_ok=True)
+            for left in self._file.parent.glob(f"{self._file.stem}.*"):  # the record, and what a survivor died over
+                left.unlink(missing_ok=True)
         self._stop.end()
 
     def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:
         """Leave the loop by an exception of the program."""
         del trainer, module
         if not isinstance(exception, Stopped):
+            self._stop.stopping.rescue()
+            self._loops = None  # what follows takes the training apart
             self._stop.end(Phase.LEFT_LOOP)
 
     def teardown(self, *_: Any, **__: Any) -> None:
         """Keep the file: Lightning calls this after an evaluation too, where its own callback would remove the file."""
 
+    def _keep(self, trainer: Any) -> None:
+        """Keep what the next step changes before its optimizer begins, where all ranks hold the same on the CPU."""
+        is_ddp = type(trainer.strategy).__name__ == "DDPStrategy" and trainer.strategy.root_device.type == "cpu"
+        self._loops = None
+        if is_ddp and trainer.world_size > 1 and trainer.global_step == trainer.fit_loop.epoch_loop.total_batch_idx + 1:
+            module = trainer.lightning_module
+            self._versions = _versions_of(module)
+            self._buffers = [buffer.clone() for buffer in module.buffers()]
+            self._loops = trainer._checkpoint_connector._get_loops_state_dict()  # noqa: SLF001 - no public name
+
+    def _rescue(self, trainer: Any) -> None:
+        """Save the last finished step, as the first rank that survives a fault, if this rank still holds it."""
+        rank, module, loops = self._stop.stopping.rank, trainer.lightning_module, self._loops
+        if loops is None or _versions_of(module) != self._versions:
+            return
+        for buffer, kept in zip(module.buffers(), self._buffers):
+            buffer.data.copy_(kept)
+        new = self._file.with_suffix(f".{rank.job}.{rank.attempt}")
+        with contextlib.suppress(FileExistsError):
+            new.touch(exist_ok=False)
+            checkpoint = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)  # noqa: SLF001 - as above
+            trainer.strategy.checkpoint_io.save_checkpoint({**checkpoint, "loops": loops}, new)
+            self._stop.check_owner(anyone=True)
+            if _versions_of(module) == self._versions:
+                new.replace(self._file)
+                print_line(f"rank {rank.rank} saved step {trainer.global_step}, the last finished one")
+
     def _save_and_leave(self, trainer: Any) -> None:
         self._stop.check_owner()
         trainer.save_checkpoint(self._file, weights_only=False)
         self._stop.leave()
+
+
+def _versions_of(module: Any) -> list[int]:
+    return [parameter._version for parameter in module.parameters()]  # noqa: SLF001 - of autograd, which counts changes

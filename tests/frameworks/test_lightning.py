@@ -69,13 +69,27 @@ def test_lightning_goes_on_from_the_newest_and_cancelled_stays_cancelled(submit,
     assert (first, second) == (0, int(stopped))
 
 
+def test_what_the_ranks_that_survive_a_killed_one_have_done_is_not_done_again(submit, wait_for_job, tmp_path):
+    """Without a checkpoint of the script's own."""
+    job = submit("fit", "fork", *words("lightning_fit", tmp_path, STEP_S), nodes=1)
+    for start in range(2):
+        job.until_said(f"epoch {2 * start + 2} done")
+        kill_rank(job)
+        until(lambda start=start: job.output().count("started at step") == 2 * start + 4, otherwise=job.story)
+    assert wait_for_job(job.job_id)["JobState"] == "COMPLETED", job.story()
+    saved = list(map(int, re.findall(r"saved step (\d+), the last finished one", job.output())))
+    assert starts(job, ranks=2) == [0, *saved] and 16 <= saved[0] < saved[1], job.story()
+    assert final_loss(job.output()) == pytest.approx(loss_without_lightning(), rel=1e-5)
+    assert not list(job.run.checkpoints.iterdir())
+
+
 def test_a_killed_training_goes_on_from_its_own_newest_checkpoint_in_the_folder_of_another_start(
     submit, wait_for_job, tmp_path
 ):
     job = submit("fit", "srun", *words("lightning_fit", tmp_path, STEP_S, "default"), nodes=1)
     for start in range(2):
         job.until_said(f"epoch {3 * start + 3} done")
-        kill_rank(job)
+        kill_rank(job, also_others=True)
         until(lambda start=start: job.output().count("started at step") == 2 * start + 4, otherwise=job.story)
     assert wait_for_job(job.job_id)["JobState"] == "COMPLETED", job.story()
     first, *later = starts(job, ranks=2)

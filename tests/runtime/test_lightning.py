@@ -23,12 +23,14 @@ def test_lightning_finds_it():
 STOPS = """
 import sys, warnings
 from pathlib import Path
+from types import SimpleNamespace
 import lightning.pytorch as lightning
 import torch
 from slurmddp.runtime.lightning import _SaveAtStop
 from slurmddp.runtime.stopping.consensus import Decision
 
 class Stop:
+    stopping = SimpleNamespace(rescue=lambda: None)
     def __init__(self, at): self.at = at
     def poll(self, step): return Decision(stop=step == self.at, save=False)
     def check_owner(self): pass

@@ -69,11 +69,13 @@ def places(output: str) -> set[tuple[str, ...]]:
     return set(PLACE.findall(output))
 
 
-def kill_rank(job: Job) -> None:
-    """End the last rank of a job without a warning, if it has begun."""
+def kill_rank(job: Job, *, also_others: bool = False) -> None:
+    """End the last rank of a job without a warning, or all, if it has begun."""
     ranks = {pid: place for pid in Path("/proc").glob("[0-9]*") if (place := _rank_of(pid, job)) is not None}
-    if ranks:
-        os.kill(int(max(ranks, key=ranks.__getitem__).name), signal.SIGKILL)
+    last = max(ranks.values(), default=None)
+    for pid, place in ranks.items():
+        if place == last or also_others:
+            os.kill(int(pid.name), signal.SIGKILL)
 
 
 def _rank_of(process: Path, job: Job) -> tuple[int, int] | None:
@@ -81,8 +83,10 @@ def _rank_of(process: Path, job: Job) -> tuple[int, int] | None:
     with contextlib.suppress(OSError):
         names = (process / "environ").read_bytes().split(b"\0")
         words = (process / "cmdline").read_bytes()
-        if b"SLURMDDP_RUN_DIR=" + str(job.run.path).encode() in names and (
-            b"-P" in words.split(b"\0") or b"/bootstrap.py\0" in words
+        if (
+            b"SLURMDDP_RUN_DIR=" + str(job.run.path).encode() in names
+            and (b"-P" in words.split(b"\0") or b"/bootstrap.py\0" in words)
+            and any(name.startswith(b"SLURM_STEP_ID=") for name in names)
         ):
             procid = next((name[13:] for name in names if name.startswith(b"SLURM_PROCID=")), b"-1")
             return int(procid), int(process.name)

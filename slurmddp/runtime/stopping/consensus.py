@@ -124,10 +124,10 @@ class LoopStop:
             self._is_on = False
             self.stopping.enter(phase, **hooks)
 
-    def check_owner(self) -> None:
-        """Raise FencedError on rank 0 if another attempt owns the run: this one must not write then."""
+    def check_owner(self, *, anyone: bool = False) -> None:
+        """Raise FencedError on rank 0, or on any, if another attempt owns the run: this one must not write then."""
         rank = self.stopping.rank
-        owner = ownership_of(rank.run_dir.owner, os.environ) if rank.run_dir and rank.is_main else None
+        owner = ownership_of(rank.run_dir.owner, os.environ) if rank.run_dir and (rank.is_main or anyone) else None
         if owner:
             owner.check()
 
