@@ -26,8 +26,7 @@ from slurmddp.runs.log_tail import SLACK_S, relative_path
 SUSPICIOUS_LINES: Final = 3  # how many lines are shown when the cause is not known
 _SRUN_LABEL: Final = re.compile(r" *\d+: ")
 _CLOSING_LINES: Final = 3  # a batch script may print so many lines after its step
-_LAST_LINES: Final = 30
-"""If none of so many lines at the end of a file looks wrong, the file does not say that the job failed."""
+_LAST_LINES: Final = 30  # if none of so many lines at the end looks wrong, a file does not say that the job failed
 _HEAD_LINES: Final = 10
 _MOST_LAST_WORDS: Final = 500
 _GAP_S: Final = 3600.0
@@ -57,8 +56,7 @@ class Evidence:
     silent_ranks: tuple[int, ...] = ()  # the ranks without an exit record, if others have one
     failed_count: int = 0  # how many ranks left a record of a failure
     stop_record: Line | None = None  # rank 0's record, if all ranks were told to stop
-    continued_after_exit: bool = False
-    """Whether the program printed more after the last exit that a launcher reported: its script started it again."""
+    continued_after_exit: bool = False  # its script started the program again after the last exit that was reported
     divergence: Divergence | None = None
     suspicious_lines: tuple[Line, ...] = ()  # the first lines that look wrong; the last lines if none does
     has_wrong_lines: bool = True  # whether any line looks wrong
@@ -401,10 +399,8 @@ def _order_by_time(lines: Sequence[LogLine]) -> list[LogLine]:
 def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     """Return the lines from the last start on, if a program was started again into the same file.
 
-    A start is where the first two lines of the file, or three that came after an earlier end, are printed again after
-    an end; where another job writes after Slurm has ended the one before; where a launcher starts its ranks again; and
-    where a program prints much after its launcher has reported the end. What is shorter than the last words of a
-    program is no start.
+    A start is where the head of the file, or lines that came after an earlier end, are printed again after an end, or
+    where another job, or a launcher's next start, follows. What is shorter than last words is no start.
     """
     shapes = [line_shape(line.text) for line in lines]
     own = {line.offset for line in ordinary_lines(drop_teardown(lines)) if not names_exception(line.text)}

@@ -11,14 +11,12 @@ from slurmddp.diagnose.line_meanings import is_prose
 from slurmddp.diagnose.log_reader import LogLine, cut_around
 from slurmddp.diagnose.rule_types import compile_regex, compile_set
 
-_TASKS: Final = r"srun: error: (?P<host>[\w.,[\]-]+): tasks? (?P<task>\d+)[\d,-]*: "
-"""The first of several tasks, as of 4-7, stands for all."""
+_TASKS: Final = r"srun: error: (?P<host>[\w.,[\]-]+): tasks? (?P<task>\d+)[\d,-]*: "  # the first stands for all
 _CODE: Final = r"(?i:return ?code|exit ?code|exit status|exited with(?: code)?)[ =:]*"
 _ENDED_BY: Final = (
     r"(?:terminated|died|killed|received|crashed|exited)(?: with| by| on| due to)?(?: signal)? <?(?:Signals\.)?"
 )
-_NUMBER_ENDS: Final = r"(?:[^\w.,]|[.,](?:\D|$)|$)"
-"""What follows a number that is whole: `9, ` and `9.` but not `9.5` or `9,000`."""
+_NUMBER_ENDS: Final = r"(?:[^\w.,]|[.,](?:\D|$)|$)"  # a whole number has it behind: `9, ` and `9.` but not `9.5`
 _SIGNAL: Final = "SIG(?:KILL|SEGV|ABRT|BUS|ILL)"
 _SHELL: Final = r"(?:\S+: line \d+: +\d+ |^\[\d+\] +(?:\+ +)?\d+ |^zsh: )"
 _OF_A_RANK: Final = tuple(
@@ -61,21 +59,15 @@ _ROOT_CAUSE_FIELD: Final = compile_regex(r"\s+(?P<name>time|host|rank|exitcode)\
 _ROOT_CAUSE_LINES: Final = 20  # other ranks may print between them
 _SIGNALS: Final = {9: "SIGKILL", 11: "SIGSEGV", 7: "SIGBUS", 6: "SIGABRT", 4: "SIGILL", 15: "SIGTERM"}
 _SIGNAL_WORDS: Final = {
-    **dict.fromkeys(("abort", "aborted"), "SIGABRT"),
-    **dict.fromkeys(("illegal instruction", "illegal hardware instruction"), "SIGILL"),
-    "killed": "SIGKILL",
-    "segmentation fault": "SIGSEGV",
-    "bus error": "SIGBUS",
-    "terminated": "SIGTERM",
-    "out of memory": "out of memory",
-}
+    "abort": "SIGABRT", "aborted": "SIGABRT", "killed": "SIGKILL", "segmentation fault": "SIGSEGV",
+    "illegal instruction": "SIGILL", "illegal hardware instruction": "SIGILL", "bus error": "SIGBUS",
+    "terminated": "SIGTERM", "out of memory": "out of memory",
+}  # fmt: skip
 _LAST_LINES: Final = 5  # a shell names a signal in one of so many lines at the end, below which are only its prompts
 _SEARCHED_LINES: Final = 500  # so many are looked at to find them among lines of no letters, as the borders of tables
 _LETTER: Final = re.compile(r"[^\W_]")
-_ONE_FAILURE_S: Final = 3600.0
-"""The launchers of all nodes report a failure within this time: a rank can wait half an hour for its peer."""
-_SHELL_OFFSET: Final = 128
-"""A shell's exit status for a command that a signal ended is this plus the number of the signal."""
+_ONE_FAILURE_S: Final = 3600.0  # the launchers of all nodes report a failure within it: ranks can wait half an hour
+_SHELL_OFFSET: Final = 128  # a shell adds it to the number of the signal that ended a command
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +75,7 @@ class RankExit:
     """A rank or a task that its launcher saw fail."""
 
     line: LogLine
-    number: int | None
-    """The number of the rank, or of the task if a task is a whole node; None if the launcher does not name it."""
+    number: int | None  # of the rank, or of the task if that is a whole node; None if it is not named
     host: str = ""
     signal: str = ""  # the name of the signal that ended it, or `out of memory`; empty if it exited by itself
     status: int | None = None

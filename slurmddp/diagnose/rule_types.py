@@ -29,8 +29,7 @@ EXIT_STATUS: Final = "exit-status"  # the cause of a program that ended with a s
 NONE: Final = "none"  # the cause of a job that did not fail
 RESUME: Final = "submit it again; a program that finds its checkpoint continues there"
 """Advice after a stop from outside, also in rules: for a job of a run, the diagnosis names the command instead."""
-NO_FAILURE: Final = frozenset({NONE, "waiting", "running", "slow", "hanging", "held"})
-"""The causes of jobs that have not failed."""
+NO_FAILURE: Final = frozenset({NONE, "waiting", "running", "slow", "hanging", "held"})  # of jobs that have not failed
 SHOWN_CHARS: Final = 300  # how much of a line of evidence, and of the cause, is shown
 SHOWN_END: Final = 100
 _AGAIN: Final = {True: ["starting it again can help"], False: ["starting it again would end the same way"], None: []}
@@ -76,8 +75,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     again: bool | Literal["unknown"] = False  # whether an unchanged new start can help
     sure: Sure = "certain"
     role: Role = "cause"
-    regex: str | tuple[str, ...] = ()
-    """Searched for in a line without its rank's prefix; of several the first that matches counts."""
+    regex: str | tuple[str, ...] = ()  # of several the first that matches counts
     unless: str = ""  # a regular expression: a line with it is not meant
     example: str = ""  # a line that a program has really printed
     place: Place = "line"
@@ -152,10 +150,8 @@ class Observation:
     time: float | None = None  # when it happened, in seconds since 1970; None if that is not known
     rank: int | None = None
     host: str = ""
-    lines_after: int | None = None
-    """How many ordinary lines the same program printed after it; None if a record or Slurm says that it was the end."""
-    ran_on: bool = False
-    """Whether the program that printed it, or the batch script, ran on after it: then it is no cause."""
+    lines_after: int | None = None  # how many ordinary lines it printed after it; None if it was the end
+    ran_on: bool = False  # whether its program, or the batch script, ran on after it: then it is no cause
 
     @property
     def is_cause(self) -> bool:

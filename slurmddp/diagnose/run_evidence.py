@@ -220,9 +220,7 @@ def _read_exceptions(path: Path) -> list[str]:
 
 def _find_line(lines: Sequence[LogLine], exception: str, missing: Line) -> tuple[Line, Line | None]:
     """Return the last line of a rank's output that begins with the exception, and the program's own line above it."""
-    start = exception[:_COMPARED_CHARS]
-    for index in reversed(range(len(lines))):
-        if lines[index].text.startswith(start):
-            frame = find_own_frame(lines, index)
-            return make_evidence(lines[index]), make_evidence(frame) if frame else None
-    return missing, None
+    same = (at for at in reversed(range(len(lines))) if lines[at].text.startswith(exception[:_COMPARED_CHARS]))
+    if (at := next(same, None)) is None:
+        return missing, None
+    return make_evidence(lines[at]), make_evidence(frame) if (frame := find_own_frame(lines, at)) else None

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, takewhile
 from typing import Final
 
 from slurmddp.diagnose.line_meanings import HEADER, LAST_TOLD, LINKS, drop_teardown, means
@@ -17,14 +17,10 @@ _USUAL_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit
 _DOTTED_EXCEPTION = re.compile(r"[a-z_]\w*(?:\.\w+)*\.[A-Z]\w+: ")
 _MOST_LINES: Final = 100  # lines of one traceback; Python itself shortens that of a deep recursion
 _HEADLESS = re.compile(r"(?:SyntaxError|IndentationError|TabError)+: ")  # repeated where two ranks wrote at once
-_MOST_FRAME_LINES: Final = 4
-"""So many lines may stand between a frame and the exception: its source, and marks below it."""
-_RICH_FRAME_END = re.compile(r"╰─+╯")
-"""The last line of a traceback that rich prints; the line of the exception follows it."""
-_BROKEN_AT: Final = 55
-"""rich breaks a message at the width of the terminal, at a blank: a shorter line is the last of it."""
-_GOES_ON: Final = re.compile(r" {1,2}(?!File \")[A-Z][a-z]+ \w+ ")
-"""A sentence below the line of an exception, indented less than source is."""
+_MOST_FRAME_LINES: Final = 4  # so many may stand between a frame and the exception: its source, and marks below it
+_RICH_FRAME_END = re.compile(r"╰─+╯")  # the last line of a traceback by rich: the line of the exception follows it
+_BROKEN_AT: Final = 55  # rich breaks a message at a blank near the terminal's width: a shorter line is its last
+_GOES_ON: Final = re.compile(r" {1,2}(?!File \")[A-Z][a-z]+ \w+ ")  # a sentence below an exception, indented a little
 _MOST_MESSAGE_LINES: Final = 4
 _IGNORED: Final = ("Exception ignored ", "Error in atexit._run_exitfuncs:")
 _FRAME: Final = re.compile(r'\s*File "[^"]+", line \d+')
@@ -186,12 +182,9 @@ def find_fatal_tracebacks(lines: Sequence[LogLine]) -> list[Traceback]:
 
 def find_own_frame(lines: Sequence[LogLine], exception: int) -> LogLine | None:
     """Return the line of a traceback that names the program's own code last; None if all frames are of libraries."""
-    for line in reversed(lines[max(0, exception - _MOST_LINES) : exception]):
-        if line.text.endswith(HEADER):
-            return None
-        if _FRAME.match(line.text) and not _LIBRARY.search(line.text):
-            return line
-    return None
+    above = reversed(lines[max(0, exception - _MOST_LINES) : exception])
+    frames = takewhile(lambda line: not line.text.endswith(HEADER), above)
+    return next((line for line in frames if _FRAME.match(line.text) and not _LIBRARY.search(line.text)), None)
 
 
 def line_shape(text: str) -> str:

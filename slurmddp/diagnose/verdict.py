@@ -26,16 +26,13 @@ STOP_REASONS: Final = ("time limit", "preempted", "requeued", "cancelled", "scri
 _OTHER_JOB: Final = compile_regex(r"(?:slurmstepd|\] error: ).*\*\*\* (?:JOB|STEP) (\d+)")
 _CAME: Final = compile_regex(r"only (\d{1,6}) of (\d{1,6}) ranks reached the rendezvous")
 _PEER_LOST: Final = frozenset({"peer-lost", "aborted"})
-_WAITED: Final = frozenset({"collective-timeout", "rank-missing", "mesh-failed"})
-"""What ranks print that waited for another one."""
-_VAGUE: Final = frozenset({"nccl-failed", "gave-up", "interrupted"})
-"""Symptoms that count only if there is no other symptom."""
+_WAITED: Final = frozenset({"collective-timeout", "rank-missing", "mesh-failed"})  # ranks print it that waited
+_VAGUE: Final = frozenset({"nccl-failed", "gave-up", "interrupted"})  # symptoms that count only alone
 _BY_HAND: Final = frozenset({"interrupted", "terminal-closed", "cancelled", "time-limit"})
 """So people, or its time limit, end a job that hangs because of something else."""
 _HUNG: Final = _WAITED | {"name-unresolved", "head-unreachable"}
 _MOST_AFTER_HANG: Final = 3  # a job that hangs prints at most so many ordinary lines
-_OUT_OF_MEMORY: Final = "out-of-memory"
-"""The kernel killed a process: the others raise exceptions that say no more than that they lost it."""
+_OUT_OF_MEMORY: Final = "out-of-memory"  # the kernel killed a process: the others say no more than that they lost it
 _STRONGER: Final = (
     ({"time-limit", "preempted", "node-lost", "controller-silent", "cancelled"}, {"shell-setup", "submission-options"}),
     ({"time-limit", "preempted", "node-lost"}, {"cancelled"}),
@@ -48,18 +45,16 @@ _KILLERS: Final = {
     "SIGBUS": ("loader-shared-memory", "disk-full"),
 }
 """What makes the kernel or Slurm send a signal."""
-_EXTERNAL_STATES: Final = frozenset({"OUT_OF_MEMORY", "NODE_FAIL"})
-"""States in which Slurm or the kernel ends ranks, so that their last lines explain nothing."""
+_EXTERNAL_STATES: Final = frozenset({"OUT_OF_MEMORY", "NODE_FAIL"})  # the last lines of ranks explain nothing
 _UNCAUGHT_STATUS: Final = 1  # Python's exit status after an uncaught exception
 
 
 def judge(job: JobInfo, evidence: Evidence) -> Diagnosis:
     """Return the diagnosis of an attempt that failed, from its evidence alone."""
-    own = []
-    for seen in evidence.observations:  # but what Slurm said of another job, whose log was printed
-        named = _OTHER_JOB.search(seen.line.text)
-        if named is None or named[1] == job.job_id or not job.job_id.isdecimal():
-            own.append(seen)
+    said = [
+        (seen, _OTHER_JOB.search(seen.line.text)) for seen in evidence.observations
+    ]  # of a job whose log was printed
+    own = [seen for seen, named in said if named is None or named[1] == job.job_id or not job.job_id.isdecimal()]
     evidence = replace(evidence, observations=tuple(_weigh_cause(evidence, job.state, seen) for seen in own))
     found = (
         _judge_stop(evidence)
