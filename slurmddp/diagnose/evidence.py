@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from slurmddp.diagnose import tracebacks
 from slurmddp.diagnose.flight_recorder import Divergence, find_lagging_rank
-from slurmddp.diagnose.line_meanings import LAST_TOLD, drop_teardown, drop_tracebacks, means
+from slurmddp.diagnose.line_meanings import HEADER, LAST_TOLD, drop_teardown, drop_tracebacks, means
 from slurmddp.diagnose.log_reader import LogLine, cut_around, make_evidence, read_lines
 from slurmddp.diagnose.prefixes import TIME, strip_prefixes
 from slurmddp.diagnose.rank_exits import RankExit, parse_rank_exits
@@ -33,6 +33,9 @@ _GAP_S: Final = 3600.0
 _HEAD_AGAIN: Final = 3
 _MOST_JUMPS: Final = 3
 _LEAST_STAMPS: Final = 5  # what stands between two jumps back in time has so many timestamps
+_MODULE: Final = re.compile(
+    r'\s*File "((?:[^"<](?!/(?:site|dist)-packages/|/lib/python|/bin/))+|<string>)", line (\d{1,9})(, in <module>)?$'
+)
 _NUMBER: Final = re.compile(r"\d{1,18}")
 PORT_TAKEN: Final = "port-taken"
 IMPORT_ERROR: Final = "import-error"
@@ -402,6 +405,7 @@ def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     A start is where the head of the file, or lines that came after an earlier end, are printed again after an end, or
     where another job, or a launcher's next start, follows. What is shorter than last words is no start.
     """
+    lines = lines[_find_repaired(lines) :]
     shapes = [line_shape(line.text) for line in lines]
     own = {line.offset for line in ordinary_lines(drop_teardown(lines)) if not names_exception(line.text)}
     continued = _find_continued(lines, shapes, own)
@@ -438,6 +442,23 @@ def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
         start for start in sorted(starts, reverse=True) if after[start] > tracebacks.MOST_AFTER_FATAL or start in sure
     )
     return lines[next(long, 0) :]
+
+
+def _find_repaired(lines: _Lines) -> int:
+    """Return where the lines begin below a start whose program was not found, or not valid, if it has run since."""
+    frames, broken = dict[str, int](), dict[str, int]()  # how far each file came; one that is not valid came nowhere
+    most, begin, behind = math.inf, 0, 0
+    for index, line in enumerate(lines):
+        is_child, is_launcher = "<string>" in frames, means(line.text, "launcher error")
+        if match := _MODULE.match(line.text):
+            frames[match[1]] = int(match[2]) if match[3] else 0
+        elif means(line.text, "no start") and not is_child:
+            broken, most, behind, frames = frames, math.inf if frames else 0, index + 1, {}
+        elif line.text.endswith(HEADER) or names_exception(line.text):
+            if not (is_child or is_launcher) and any(at > broken.get(file, most) for file, at in frames.items()):
+                most, begin, broken = math.inf, behind, {}
+            frames = {}
+    return begin
 
 
 def _find_again(lines: _Lines, shapes: Sequence[str], own: Container[int]) -> Iterator[tuple[int, bool]]:
