@@ -335,8 +335,10 @@ def _find_good_end(lines: Sequence[LogLine]) -> Line | None:
     told = [line for line in lines if line.text.strip()]
     was_ended = any(means(line.text, "slurm") for line in told[-LAST_TOLD:])
     ordinary = [line for line in told if is_ordinary(line)][-_CLOSING_LINES:]
+    is_bad = any(means(line.text, "ended") for line in told[-LAST_TOLD:])  # it may print a summary all the same
     for line in reversed(ordinary if was_ended else told[-LAST_TOLD:]):
-        if means(line.text, "good end") or (was_ended and tracebacks.tells_good_end(lines, lines.index(line))):
+        is_good = means(line.text, "good end") or (was_ended and tracebacks.tells_good_end(lines, lines.index(line)))
+        if is_good and not (is_bad and means(line.text, "finally")):
             return make_evidence(line)
         if means(line.text, "wrong", "ended"):
             break

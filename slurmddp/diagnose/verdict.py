@@ -151,7 +151,7 @@ def _diagnose_observation(evidence: Evidence, seen: Observation) -> Diagnosis:
     end = _find_exit(evidence, seen)
     rank = seen.rank if seen.rank is not None else end.number if end and not end.is_node else None
     suspicious = [line for line in evidence.suspicious_lines if rank is None or line.file.endswith(f"/{rank}.out")]
-    more = suspicious if seen.rule.key == EXIT_STATUS else _peer_lines(evidence)
+    more = suspicious if seen.rule.key in (EXIT_STATUS, "tracker-ended") else _peer_lines(evidence)
     return seen.rule.make_diagnosis(
         seen.what,
         sure=seen.sure,

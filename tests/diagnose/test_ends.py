@@ -52,3 +52,34 @@ def test_a_child_that_could_not_be_imported_is_no_start():
     child = trace("SyntaxError: invalid syntax", '<string>", line 1, in <module>', MAIN.format(4), BROKEN)
     parent = trace("RuntimeError: a worker has ended", MAIN.format(88))
     assert "SyntaxError" in judge(child + parent).what
+
+
+SUMMARY = {
+    "detectron2": "[07/25 21:44:04] detectron2.engine.hooks INFO: Total training time: 0:00:15 (0:00:00 on hooks)\n",
+    "a script": "Total training time: 15.2 s\n",
+    "mmengine": "Training time 0:12:11\n",
+}
+LOST = "RuntimeError: [/pytorch/gloo/transport/tcp/pair.cc:575] Connection closed by peer [10.0.0.1]:32971"
+
+
+@pytest.mark.parametrize("words", SUMMARY)
+def test_what_a_program_prints_at_any_end_is_no_good_one(words):
+    assert judge(f"{STEPS}{trace(LOST, MAIN.format(88))}{SUMMARY[words]}").what.startswith(
+        "the cause is not known: a pro"
+    )
+    assert judge(STEPS + SUMMARY[words]).what == "it ended well"
+
+
+GONE = "FileNotFoundError: [Errno 2] No such file or directory: '/home/me/wandb/run-1/files/wandb-summary.json'"
+WANDB = '/opt/env/lib/python3.9/site-packages/wandb/sdk/{}", line {}, in {}'
+
+
+@pytest.mark.parametrize(
+    "echo", ["Exception: The wandb backend process has shutdown", "wandb.sdk.mailbox.mailbox.MailboxClosedError"]
+)
+@pytest.mark.parametrize("steps", [range(40, 80), range(40, 45), ()])
+def test_the_end_of_a_tracker_shows_why_its_service_had_ended(echo, steps):
+    between = "".join(f"step {step}: loss {3 - step / 100:.3f}\n" for step in steps)
+    service = "Thread HandlerThread:\n" + trace(GONE, WANDB.format("internal/sender.py", 833, "send_summary"))
+    found = judge(f"{STEPS}{service}{between}{trace(echo, MAIN.format(88), WANDB.format('wandb_run.py', 1, 'log'))}")
+    assert any("wandb-summary.json" in line.text for line in found.evidence)
