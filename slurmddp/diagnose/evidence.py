@@ -145,9 +145,11 @@ def observe_lines(lines: _Lines, printed: _Lines = (), *, begun: float = -1) -> 
     after which the program tried again. What has no rank was outlived where the ranks have `begun` behind it.
     """
     known: set[tuple[object, ...]] = set()
-    ordinary_after, work = tracebacks.count_from([*map(is_ordinary, lines)]), _find_work(lines)
+    ordinary_after = tracebacks.count_from([is_ordinary(line) and not means(line.text, "noise") for line in lines])
+    work = _find_work(lines)
+    killed = _find_work(lines, least=tracebacks.MOST_AFTER_FATAL + 1)  # a step works on until it is killed
     for index, line in enumerate(lines):
-        worked = work if line.rank is not None or means(line.text, "slurm") else max(work, begun)
+        worked = killed if means(line.text, "slurm") else work if line.rank is not None else max(work, begun)
         match = find_rule(line.text)
         rank = line.rank if match and match[0].role == "symptom" else None  # each rank that waited is counted
         if match and (kind := (match[0].key, match[0].general, match[0].role, rank)) not in known:

@@ -83,3 +83,30 @@ def test_the_end_of_a_tracker_shows_why_its_service_had_ended(echo, steps):
     service = "Thread HandlerThread:\n" + trace(GONE, WANDB.format("internal/sender.py", 833, "send_summary"))
     found = judge(f"{STEPS}{service}{between}{trace(echo, MAIN.format(88), WANDB.format('wandb_run.py', 1, 'log'))}")
     assert any("wandb-summary.json" in line.text for line in found.evidence)
+
+
+LIMIT = "slurmstepd: error: *** STEP 17.0 ON n1 CANCELLED AT 2026-03-04T12:00:00 DUE TO TIME LIMIT ***\n"
+MORE = {
+    "lightning": "[rank: 0] Received SIGTERM: 15\nBypassing SIGTERM: 15\nEpoch 10:  93%|# | 18626/20000, loss=3.97\n",
+    "srun": "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\nepoch 3 step 7 loss 2.1\n",
+    "torchrun": "".join(f"epoch {step} iter 7 loss 2.1\n" for step in range(5)),
+}
+
+
+@pytest.mark.parametrize("behind", MORE)
+def test_a_step_that_slurm_ends_works_on_until_it_is_killed(behind):
+    assert judge(STEPS + LIMIT + MORE[behind]).cause == "time-limit"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "E xla/pjrt_client.cc:1981] Resource exhausted: Failed to allocate request for 32.00MiB on device ordinal 0",
+        "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.",
+        "XlaRuntimeError: RESOURCE_EXHAUSTED: Attempting to reserve 12.00G at the bottom of memory.",
+        "XlaRuntimeError: RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm.",
+    ],
+)
+def test_the_memory_of_a_device_of_jax_is_full(line):
+    assert judge(f"{STEPS}{line}\n").cause == "gpu-memory"
+    assert judge(f"{STEPS}{trace(line, MAIN.format(88))}").cause == "gpu-memory"
