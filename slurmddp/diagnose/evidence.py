@@ -411,7 +411,8 @@ def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     """
     lines = lines[_find_repaired(lines) :]
     shapes = [line_shape(line.text) for line in lines]
-    own = {line.offset for line in ordinary_lines(drop_teardown(lines)) if not names_exception(line.text)}
+    spoken = ordinary_lines(drop_teardown(lines))
+    own = {line.offset for line in spoken if not (names_exception(line.text) or means(line.text, "noise"))}
     continued = _find_continued(lines, shapes, own)
     after = tracebacks.count_from([line.offset in own for line in lines])
     ends = [index + 1 for index, line in enumerate(lines) if means(line.text, "launcher end")]

@@ -36,10 +36,10 @@ _OUT_OF_MEMORY: Final = "out-of-memory"  # the kernel killed a process: the othe
 _STRONGER: Final = (
     ({"time-limit", "preempted", "node-lost", "controller-silent", "cancelled"}, {"shell-setup", "submission-options"}),
     ({"time-limit", "preempted", "node-lost"}, {"cancelled"}),
+    ({"node-lost"}, {"gpu-broken"}),
 )
-"""Beside the first of two, the second is no cause: a job that ended later, and why Slurm cancelled it."""
-_EXTERNAL_ENDS: Final = frozenset({"SIGKILL", "SIGBUS", "out of memory"})
-"""Ends that no exception of the rank itself causes; other signals can follow from its fatal traceback."""
+"""Beside the first of two, the second is no cause: a job that ended later, why Slurm cancelled it, and what it lost."""
+_EXTERNAL_ENDS: Final = frozenset({"SIGKILL", "SIGBUS", "out of memory"})  # no exception of the rank causes them
 _KILLERS: Final = {
     "SIGKILL": ("out-of-memory", "host-memory", "loader-killed", "gpu-broken"),
     "SIGBUS": ("loader-shared-memory", "disk-full"),

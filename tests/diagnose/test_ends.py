@@ -110,3 +110,45 @@ def test_a_step_that_slurm_ends_works_on_until_it_is_killed(behind):
 def test_the_memory_of_a_device_of_jax_is_full(line):
     assert judge(f"{STEPS}{line}\n").cause == "gpu-memory"
     assert judge(f"{STEPS}{trace(line, MAIN.format(88))}").cause == "gpu-memory"
+
+
+NCCL = "n{}:4711:4712 [{}] NCCL INFO "
+FULL = "n1:4711:4712 [1] include/alloc.h:228 NCCL WARN Cuda failure 2 'out of memory'\n"
+
+
+@pytest.mark.parametrize("label", ["", "localhost: "])
+def test_the_memory_of_a_gpu_that_nccl_found_full_is_why_other_nodes_lost_their_peers(label):
+    said = "".join(f"{NCCL.format(2, at % 4)}Channel {at:02}/0 : {at} -> 1\n" for at in range(300))
+    remote = (
+        "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:230, remote process exited or there was a"
+    )
+    lost = "".join(f"[rank{at}]: {line}\n" for at in (4, 5) for line in trace(remote, MAIN.format(9)).splitlines())
+    text = f"{STEPS}{FULL}{NCCL.format(1, 1)}init.cc:602 -> 1\n{lost}{said}{lost}"
+    assert judge("".join(f"{label}{line}\n" for line in text.splitlines())).cause == "gpu-memory"
+
+
+@pytest.mark.parametrize(
+    "error", ["  what():  CUDA error: unknown error", "RuntimeError: CUDA error: uncorrectable ECC error encountered"]
+)
+def test_a_node_that_slurm_lost_is_named_beside_the_errors_of_its_gpus(error):
+    text = f"{STEPS}terminate called after throwing an instance of 'c10::CUDAError'\n{error}\n"
+    found = judge(f"{text}srun: error: Node failure on n49\nsrun: Job step aborted: Waiting up to 62 seconds\n")
+    assert (found.cause, found.host) == ("node-lost", "n49")
+
+
+TIMED_OUT = "Socket timed out on send/recv operation"
+
+
+@pytest.mark.parametrize("first", [f"srun: error: slurm_receive_msgs: [[n1]:6818] failed: {TIMED_OUT}\n", ""])
+def test_the_node_that_did_not_answer_is_named_and_not_those_that_were_given_up(first):
+    failed = "srun: error: Task launch for StepId=96.0 failed on node"
+    text = f"{first}{failed} n2: No such process\n{failed} n3: No such process\n{failed} n1: {TIMED_OUT}\n"
+    found = judge(f"{text}srun: error: Application launch failed: {TIMED_OUT}\nsrun: Job step aborted\n")
+    assert (found.cause, found.host) == ("launch-failed", "n1")
+
+
+@pytest.mark.parametrize("steps", [STEPS, "Epoch 0:   3%|3 | 7/210 [00:09<04:11,  1.2s/it]\n"])
+def test_a_run_that_was_ended_from_outside_says_so(steps):
+    text = trace("RuntimeError: DataLoader worker (pid 41) is killed by signal: Terminated.", MAIN.format(88))
+    assert judge(steps + text).what.startswith("the run was ended from outside (SIGTERM)")
+    assert "no error is seen" not in judge(f"{steps}{trace('ValueError: no batch', MAIN.format(88))}{text}").what
