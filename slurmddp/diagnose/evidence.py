@@ -62,10 +62,8 @@ class Evidence:
     continued_after_exit: bool = False  # its script started the program again after the last exit that was reported
     divergence: Divergence | None = None
     suspicious_lines: tuple[Line, ...] = ()  # the first lines that look wrong; the last lines if none does
-    has_wrong_lines: bool = True  # whether any line looks wrong
-    has_wrong_end: bool = True  # whether any of the last lines looks wrong
-    good_end: Line | None = None
-    """The line at the end that tells of a good one, and behind which nothing looks wrong that its program printed."""
+    has_wrong_end: bool = True  # whether any of the last lines looks wrong, of a short file any
+    good_end: Line | None = None  # a line at the end that tells of a good one; nothing looks wrong behind it
     summary: Line | None = None  # a result among the last words, which nothing before is like
 
     def host_of(self, rank: int | None) -> str:
@@ -262,7 +260,7 @@ def _last_words(lines: Sequence[LogLine]) -> Iterator[tuple[LogLine, int]]:
     ]
     most = tracebacks.OUTLIVED_LINES if len(set(end)) > len(end) / 2 else tracebacks.MOST_AFTER_FATAL
     for line, after in zip(lines, tracebacks.count_from(ordinary)[1:], strict=True):
-        if after <= most and not means(line.text, "harmless"):
+        if after <= most and not means(line.text, "harmless", "at work"):
             yield line, after
 
 
@@ -318,18 +316,29 @@ def _read_evidence(
     if not any(seen.is_cause for seen in found):
         last = (seen for file in files for seen in observe_last_words(file, outlived=keys, has_ended=has_ended))
         found += filter(counts, last)
+    is_short = len(lines) <= _HEAD_LINES + _LAST_LINES
+    told_late = any((seen.lines_after or 0) <= tracebacks.MOST_AFTER_FATAL for seen in found)
     return Evidence(
         observations=tuple(found),
         exits=tuple(exits),
         divergence=find_lagging_rank(line.text for line in lines),
         world_size=len(heard) if heard == {*range(len(heard))} else 0,  # else a part of the log is missing
         suspicious_lines=find_suspicious_lines(lines),
-        has_wrong_lines=bool(found) or any(means(line.text, "wrong", "doubtful") for line in lines),
-        has_wrong_end=has_wrong_end or len(lines) <= _HEAD_LINES + _LAST_LINES,
+        has_wrong_end=told_late or any(_looks_wrong_at_end(file, is_short=is_short) for file in files),
         continued_after_exit=_continues_after_exit(lines, exits),
         good_end=next(filter(None, map(_find_good_end, files)), None),
         summary=next(filter(None, map(_find_summary, files)), None) if may_go_on and not found else None,
     )
+
+
+def _looks_wrong_at_end(lines: _Lines, *, is_short: bool) -> bool:
+    """Return whether any of the last lines looks wrong, but a warning, or one as the program has printed before."""
+    lines = tracebacks.drop_ignored(lines)
+    start = 0 if is_short else max(_HEAD_LINES, len(lines) - _LAST_LINES)
+    before = {line_shape(line.text) for line in lines[:start]}
+    new = [line.text for line in lines[start:] if line_shape(line.text) not in before]
+    last = [text for text in new if not means(text, "at work", "warning", "harmless", "noise")]
+    return any(means(text, "wrong", "ended") or (is_short and means(text, "doubtful")) for text in last)
 
 
 def _find_good_end(lines: Sequence[LogLine]) -> Line | None:

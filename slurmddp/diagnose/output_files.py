@@ -142,10 +142,10 @@ def _explain_unknown(found: Diagnosis, evidence: Evidence) -> Diagnosis:
     if evidence.summary:
         found = _tell_end(found, "it seems to have ended well: a result stands at its end", evidence.summary)
         return replace(found, sure="likely")
-    if evidence.has_wrong_lines and evidence.has_wrong_end:
+    if evidence.has_wrong_end:
         return found
-    if evidence.has_wrong_lines:
-        what, advice = "no line at the end of the output names a failure", "the program went on after the lines above"
-        return replace(found, what=what, advice=advice)
-    advice = "these are the last lines; name the outputs of the other ranks, and of the batch script, too"
-    return replace(found, what="no failure is to be seen: no line of the output names one", advice=advice)
+    what = "no failure is to be seen: no line at the end names one; the program still ran, or the output is cut off"
+    advice = (
+        "the program went on after what looks wrong; name the outputs of the other ranks, and of the batch script, too"
+    )
+    return replace(found, what=what, advice=advice)

@@ -152,3 +152,41 @@ def test_a_run_that_was_ended_from_outside_says_so(steps):
     text = trace("RuntimeError: DataLoader worker (pid 41) is killed by signal: Terminated.", MAIN.format(88))
     assert judge(steps + text).what.startswith("the run was ended from outside (SIGTERM)")
     assert "no error is seen" not in judge(f"{steps}{trace('ValueError: no batch', MAIN.format(88))}{text}").what
+
+
+NO_FAILURE = {
+    "megatron": "".join(
+        f" iteration      {at}/  250000 | lm loss: 2.38E+00 | number of nan iterations:   0 |\n"
+        for at in range(182, 186)
+    ),
+    "verl": "".join(
+        f"[Error] <think> appears {at % 3} times\nstep:{at} - critic/error:{at / 9:.3f} - score/max:{at}\n"
+        for at in range(60)
+    ),
+    "horovod": "".join(
+        f"n1:11007:11098 [{at}] misc/ibvwrap.cu:63 NCCL WARN Failed to open libibverbs.so[.1]\n"
+        f"n1:11007:11098 [{at}] NCCL INFO Using internal Network Socket\n"
+        for at in range(4)
+    ),
+    "torch": "[I ProcessGroupNCCL.cpp:687] [Rank 0] options:NCCL_ASYNC_ERROR_HANDLING: 1\nmerging\n1\n2\n",
+    "exit": f"{STEPS}Exception ignored in atexit callback: <function save at 0x7fe5>\n"
+    + trace(GONE, '/opt/env/lib/python3.9/site-packages/triton/table.py", line 9, in save'),
+    "tuned": f"{STEPS}E0106 16:56:22.56 21 torch/_inductor/select_algorithm.py:2100] [7/0] No valid triton configs. "
+    "OutOfResources: out of resource: shared memory, Required: 245760, Hardware limit: 232448.\nSuccess rate 18%\n",
+    "git": f"{STEPS}ERROR:2025-03-02 11:56:34,332:git root error: Cmd('git') failed due to: exit code(128)\n"
+    "  cmdline: git rev-parse\n  stderr: 'fatal: no repository'\nTo add an exception for this directory, call:\n",
+}
+
+
+@pytest.mark.parametrize("text", NO_FAILURE)
+@pytest.mark.parametrize("label", ["", "0: "])
+def test_where_no_line_is_an_error_no_failure_is_to_be_seen(text, label):
+    found = judge("".join(f"{label}{line}\n" for line in NO_FAILURE[text].splitlines()))
+    assert found.what.startswith(("no failure is to be seen", "it seems to have ended well"))
+
+
+@pytest.mark.parametrize(
+    "line", ["fatal: the driver went away", "ERROR: no rank has answered", "the connection was lost"]
+)
+def test_a_last_line_that_looks_wrong_is_not_said_to_be_none(line):
+    assert not judge(f"loading\nmodel\n{line}\n").what.startswith("no failure")
