@@ -5,7 +5,6 @@ answer to SIGTERM is not enough: each rank leaves after a different batch, saves
 """
 
 from __future__ import annotations
-import contextlib
 import importlib
 import itertools
 import signal
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from slurmddp.runs.files import append_record, read_records
+from slurmddp.runtime.checkpoint.survivors import versions_of
 from slurmddp.runtime.exiting.classify import Stopped
 from slurmddp.runtime.launch.process import print_line
 from slurmddp.runtime.rank_process import this_process
@@ -77,7 +77,7 @@ class _SaveAtStop:
         """Where the training stood after the last finished step, as a checkpoint has it; None if this is not known."""
         self._versions: list[int] = []
         """Of each parameter after that step."""
-        self._buffers: list[Any] = []
+        self._buffers: dict[str, Any] = {}
 
     @property
     def ckpt_path(self) -> str | None:
@@ -139,32 +139,31 @@ class _SaveAtStop:
         self._loops = None
         if is_ddp and trainer.world_size > 1 and trainer.global_step == trainer.fit_loop.epoch_loop.total_batch_idx + 1:
             module = trainer.lightning_module
-            self._versions = _versions_of(module)
-            self._buffers = [buffer.clone() for buffer in module.buffers()]
+            self._versions = versions_of(module.parameters())
+            self._buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
             self._loops = trainer._checkpoint_connector._get_loops_state_dict()  # noqa: SLF001 - no public name
 
     def _rescue(self, trainer: Any) -> None:
         """Save the last finished step, as the first rank that survives a fault, if this rank still holds it."""
         rank, module, loops = self._stop.stopping.rank, trainer.lightning_module, self._loops
-        if loops is None or _versions_of(module) != self._versions:
+        if loops is None or versions_of(module.parameters()) != self._versions:
             return
-        for buffer, kept in zip(module.buffers(), self._buffers):
-            buffer.data.copy_(kept)
         new = self._file.with_suffix(f".{rank.job}.{rank.attempt}")
-        with contextlib.suppress(FileExistsError):
+        try:
             new.touch(exist_ok=False)
             checkpoint = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)  # noqa: SLF001 - as above
-            trainer.strategy.checkpoint_io.save_checkpoint({**checkpoint, "loops": loops}, new)
+            state = {name: self._buffers.get(name, value) for name, value in checkpoint["state_dict"].items()}
+            trainer.strategy.checkpoint_io.save_checkpoint({**checkpoint, "state_dict": state, "loops": loops}, new)
             self._stop.check_owner(anyone=True)
-            if _versions_of(module) == self._versions:
+            if versions_of(module.parameters()) == self._versions:
                 new.replace(self._file)
                 print_line(f"rank {rank.rank} saved step {trainer.global_step}, the last finished one")
+        except FileExistsError:  # another one saves
+            return
+        except (OSError, RuntimeError) as error:  # torch's own for a full disk
+            print_line(f"rank {rank.rank} could not save step {trainer.global_step}: {error}")
 
     def _save_and_leave(self, trainer: Any) -> None:
         self._stop.check_owner()
         trainer.save_checkpoint(self._file, weights_only=False)
         self._stop.leave()
-
-
-def _versions_of(module: Any) -> list[int]:
-    return [parameter._version for parameter in module.parameters()]  # noqa: SLF001 - of autograd, which counts changes

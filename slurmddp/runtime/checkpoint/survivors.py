@@ -126,7 +126,7 @@ class Survivor:
             self._is_proven, self._tried = is_final, self._tried[not is_final :]
         self._tensors = [*self._parameters]
         self._others = map_tensors(self._training.collect_others(), self._watch)
-        self._versions = _versions_of(self._tensors)
+        self._versions = versions_of(self._tensors)
         own = self._keep_own(step, packed, is_early=False)
         self._can_save = bool(packed)
         self._early, self._is_sent, self._has_begun = b"", False, False
@@ -189,7 +189,7 @@ class Survivor:
         return digest.digest()
 
     def _is_held(self) -> bool:
-        return self._can_save and not self._has_begun and _versions_of(self._tensors) == self._versions
+        return self._can_save and not self._has_begun and versions_of(self._tensors) == self._versions
 
     def leave_loop(self) -> None:
         """Ask nothing more of the other ranks: this one may go on alone."""
@@ -262,7 +262,8 @@ def _read_own(folder: Path, attempt: str, step: int) -> dict[int, OwnState]:
     return {one.rank: one for one in sorted(found, key=lambda one: one.is_early, reverse=True)}
 
 
-def _versions_of(tensors: Iterable[torch.Tensor]) -> list[int]:
+def versions_of(tensors: Iterable[torch.Tensor]) -> list[int]:
+    """Return how often each tensor has been changed, as autograd counts it."""
     return [tensor._version for tensor in tensors]  # noqa: SLF001 - of autograd, which counts changes
 
 

@@ -3,10 +3,12 @@
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from slurmddp import exit_codes
+from slurmddp.runs.layout import RunDir
 from slurmddp.runtime.exiting.classify import Verdict
 from slurmddp.runtime.launch.rank import read_rank
 from slurmddp.runtime.stopping import policy
@@ -67,6 +69,13 @@ def test_a_loop_that_reaches_its_end_or_reports_its_failure_is_left_alone(phase)
     stopping = make_stopping(phase)
     threading.Timer(0.2, stopping.enter, [Phase.EXIT]).start()
     assert request_stop(stopping) == []
+
+
+@pytest.mark.usefixtures("no_time")
+def test_a_folder_that_cannot_be_looked_into_does_not_keep_a_request_from_being_answered():
+    stopping = make_stopping(Phase.LOOP, confirm=lambda _: [1])
+    stopping.rank = replace(stopping.rank, run_dir=RunDir(Path("x" * 300)), job="17", attempt="0.0")
+    assert request_stop(stopping) == [exit_codes.RETRYABLE]
 
 
 def test_what_a_rank_holds_is_saved_before_a_long_step_is_waited_for():
