@@ -2,7 +2,7 @@
 # make test    every test, those on a real Slurm included
 #              with SLURM=22.05, 24.11 or 26.05: these targets on a Debian that has this Slurm (tests/other-slurm)
 # make soak    every case of the survival tests, with 2 ranks and with 4, every framework, every hang; an hour
-# make chaos   a quarter of an hour of random faults; RUNS=N trainings of each size (6)
+# make chaos   half an hour of random faults; RUNS=N trainings of each size, and faults of each training (6)
 # make frameworks   public programs, fetched by git: each started, stopped in three ways, compared with torchrun
 # make check   formatting, lint and types
 # make bench   benchmarks beside submitit, torchx and others, into docs/benchmarks.md; ARGS='startup save' for some parts
@@ -56,7 +56,7 @@ soak: $(VENV)/installed slurm
 
 chaos: $(VENV)/installed slurm
 	@export SLURMDDP_TESTS_SOAK=1 SLURMDDP_TESTS_CHAOS=$(RUNS) OMP_NUM_THREADS=1
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -k chaos -o timeout=3600 tests/test_survival.py $(ARGS)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -k "chaos or random_faults" -o timeout=14400 tests/test_survival.py tests/test_random_faults.py $(ARGS)
 endif
 
 frameworks: # in an environment of its own
