@@ -177,7 +177,6 @@ def test_a_wrong_command_line_is_one_line_with_status_2_and_leaves_no_files(word
         ("submit --template zero.sh train.py", "--template: 'zero.sh' is not a regular file; give a text file; the"),
         ("submit zero.toml", "job file 'zero.toml' is not a regular file; give a text file"),
         ("submit zero.py", "COMMAND: 'zero.py' is not a regular file; name a script, as in: train.py"),
-        ("scale --from-csv none.csv", "--from-csv: 'none.csv' cannot be read: No such file or directory; check the"),
         ("submit --no-python folder", "there is no program 'folder' in PATH; check its name, or write ./folder"),
         ("submit --template own.j2 train.py", "bash cannot parse the script that it makes: line 2: syntax error"),
     ],

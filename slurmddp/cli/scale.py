@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,12 +9,11 @@ import click
 
 from slurmddp.cli.job_command import JobCommand, print_message, resolve_job
 from slurmddp.cli.request_options import print_reading
-from slurmddp.config.job_files import read_named
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.config.resolve import Resolved
 from slurmddp.errors import UsageError
 from slurmddp.runs.files import check_out_file, write_whole
-from slurmddp.scaling.measurements import Point, Scaling, Study, compare_sizes, format_csv, format_study, parse_csv
+from slurmddp.scaling.measurements import Point, Scaling, Study, compare_sizes, format_csv, format_study
 from slurmddp.text import quote_value
 
 _EXCLUDED: Final = ("nodes", "hold")
@@ -45,7 +43,6 @@ _EXCLUDED: Final = ("nodes", "hold")
     metavar="SHARE",
     help="Efficiency that a recommended size must reach. [default: 0.8]",
 )
-@click.option("--from-csv", metavar="FILE", help="Read measured times from a file; nothing is submitted.")
 @click.option("--csv", "csv_file", metavar="FILE", help="Write the table as CSV.")
 @click.option("--picture", "picture_file", metavar="FILE", help="Plot the result as FILE.png and FILE.svg.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -59,7 +56,6 @@ def scale(  # noqa: PLR0913 - an argument for each option
     repeat: int,
     together: bool,
     min_efficiency: float,
-    from_csv: str | None,
     csv_file: str | None,
     picture_file: str | None,
     as_json: bool,
@@ -77,31 +73,21 @@ def scale(  # noqa: PLR0913 - an argument for each option
     if picture_file:
         is_folder = picture_file.endswith("/") and Path(picture_file).is_dir()
         check_out_file(picture_file if is_folder else f"{picture_file}.png", "--picture")
-    if from_csv:
-        extra = [name.removeprefix("worker_") for name, value in parameters.items() if value not in (None, ())]
-        named = [f"--{name.replace('_', '-')}" for name in (*extra, *(["gpus"] if gpus else []))]
-        if named := named + [str(word) for word in (job_file, *words) if word]:
-            raise UsageError(f"--from-csv reads finished measurements; leave {named[0]} out")
-        raw = sys.stdin.buffer.read() if from_csv == "-" else read_named(from_csv, "--from-csv:")
-        points, scaling = parse_csv(raw.decode("utf-8", "replace"), from_csv, scaling)
-        name, is_complete = Path(from_csv).stem, True
-    elif gpus:
-        scaling = scaling or "weak"
-        resolved = resolve_job(job_file, words, parameters)
-        if script := resolved.spec.script:
-            raise UsageError(
-                f"{quote_value(script.path)} is a batch script, whose size only its author can change; name the "
-                "training program, as in: slurmddp scale --gpus 1,2,4,8 train.py"
-            )
-        print_reading(resolved, f"COMMAND alone; the sizes are --gpus {gpus}")
-        points, is_complete = _measure(resolved, gpus, scaling, warm_up, repeat, together=together)
-        name = resolved.spec.job_name
-    else:
-        raise UsageError("give the sizes to measure, as in --gpus 1,2,4,8, or --from-csv FILE")
+    if not gpus:
+        raise UsageError("give the sizes to measure, as in --gpus 1,2,4,8")
+    scaling = scaling or "weak"
+    resolved = resolve_job(job_file, words, parameters)
+    if script := resolved.spec.script:
+        raise UsageError(
+            f"{quote_value(script.path)} is a batch script, whose size only its author can change; name the "
+            "training program, as in: slurmddp scale --gpus 1,2,4,8 train.py"
+        )
+    print_reading(resolved, f"COMMAND alone; the sizes are --gpus {gpus}")
+    points, is_complete = _measure(resolved, gpus, scaling, warm_up, repeat, together=together)
     if not points:
         return 1
     results = compare_sizes(points, scaling)
-    study = Study(name=name, scaling=scaling, results=results, min_efficiency=min_efficiency)
+    study = Study(name=resolved.spec.job_name, scaling=scaling, results=results, min_efficiency=min_efficiency)
     _print_study(study, csv_file, picture_file, as_json=as_json)
     return 0 if is_complete else 1
 

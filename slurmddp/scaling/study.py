@@ -101,8 +101,7 @@ def _check(spec: JobSpec) -> None:
     if script and Path(script).is_file() and (spec.no_python or b"slurmddp" not in read_named(script, "COMMAND:")):
         raise UsageError(
             f"COMMAND: {quote_value(script)} does not use slurmddp, so its steps cannot be measured; iterate over "
-            "run.steps of slurmddp.Checkpointer, or measure the times yourself and give --from-csv (a script whose "
-            "loop is in a module needs `import slurmddp`)"
+            "run.steps of slurmddp.Checkpointer (a script whose loop is in a module needs `import slurmddp`)"
         )
     if spec.gpus and spec.ntasks_per_node not in (None, spec.gpus):
         raise UsageError("scale gives each GPU one rank; leave --ntasks-per-node out")
@@ -239,6 +238,6 @@ def _explain_missing(job: PlannedJob, timings: Sequence[Event], warm_up: int) ->
     if last and last.count("status") == 0:
         return (
             f"{size}: run {run} succeeded without a measurement; only programs that iterate over run.steps of "
-            "slurmddp.Checkpointer can be measured: measure others yourself, and give --from-csv"
+            "slurmddp.Checkpointer can be measured"
         )
     return f"{size}: run {run} has no measurement; its output is in {job.run.logs}"

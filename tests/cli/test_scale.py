@@ -1,4 +1,4 @@
-"""`slurmddp scale` with times from a file, and with jobs on a real Slurm."""
+"""`slurmddp scale` with given measurements, and with jobs on a real Slurm."""
 
 import csv
 import json
@@ -6,15 +6,15 @@ import json
 import pytest
 
 from slurmddp.cli import run_command_line
+from slurmddp.scaling.measurements import Point
 
-MEASURED = "gpus,seconds\n1,564\n2,332\n3,249\n4,214\n"
+MEASURED = {1: 564.0, 2: 332.0, 3: 249.0, 4: 214.0}
 
 
 @pytest.fixture
 def cli(tmp_path, monkeypatch, capsys):
     """Return a function that runs the command in an empty folder, and returns what it printed."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "t.csv").write_text(MEASURED)
 
     def run(*words, status=0):
         ended = run_command_line(["scale", *words])
@@ -25,8 +25,20 @@ def cli(tmp_path, monkeypatch, capsys):
     return run
 
 
-def test_measured_times_give_a_table_and_advice(cli):
-    lines = cli("--from-csv", "t.csv").out.splitlines()
+@pytest.fixture
+def measure(cli, monkeypatch):
+    """Return a function that runs the command where the seconds of each size are known, with --strong."""
+
+    def run(*words, seconds=MEASURED):
+        points = [Point(gpus=gpus, nodes=1, repeats_s=((time_s,),), steps=1) for gpus, time_s in seconds.items()]
+        monkeypatch.setattr("slurmddp.cli.scale._measure", lambda *_, **__: (points, True))
+        return cli("--gpus", "1", "--strong", *words)
+
+    return run
+
+
+def test_measured_times_give_a_table_and_advice(measure):
+    lines = measure().out.splitlines()
     assert all(len(line) <= 120 for line in lines) and all(len(line) <= 80 for line in lines[:5])
     rows = [line.split() for line in lines[1:5]]
     assert [(row[0], row[4], row[5]) for row in rows] == [
@@ -38,20 +50,19 @@ def test_measured_times_give_a_table_and_advice(cli):
     assert lines[5].startswith("Use 2 GPUs: ") and "0.184 GPU-hours, 0.157 on 1" in lines[5]
 
 
-def test_the_minimum_efficiency_decides_the_recommended_size(cli):
-    assert "Use 4 GPUs" in cli("--from-csv", "t.csv", "--efficiency", "0.6").out
-    assert "Use 1 GPU:" in cli("--from-csv", "t.csv", "--efficiency", "0.9").out
+def test_the_minimum_efficiency_decides_the_recommended_size(measure):
+    assert "Use 4 GPUs" in measure("--efficiency", "0.6").out
+    assert "Use 1 GPU:" in measure("--efficiency", "0.9").out
 
 
-def test_an_efficiency_above_100_percent_and_a_smallest_size_above_one_are_explained(cli, tmp_path):
-    (tmp_path / "memory.csv").write_text("gpus,seconds\n2,46\n4,21.7\n8,10\n")
-    said = cli("--from-csv", "memory.csv")
+def test_an_efficiency_above_100_percent_and_a_smallest_size_above_one_are_explained(measure):
+    said = measure(seconds={2: 46.0, 4: 21.7, 8: 10.0})
     assert "More than 100%: something slows down the smallest size" in said.out
     assert "Speed-up is relative to 2 GPUs" in said.out and said.err == ""
 
 
-def test_a_table_and_a_picture_are_files_and_json_is_alone_on_stdout(cli, tmp_path):
-    done = cli("--from-csv", "t.csv", "--csv", "o.csv", "--picture", "o.png", "--json")
+def test_a_table_and_a_picture_are_files_and_json_is_alone_on_stdout(measure, tmp_path):
+    done = measure("--csv", "o.csv", "--picture", "o.png", "--json")
     found = json.loads(done.out)
     assert found["advice"] == {"efficiency": 0.8, "gpus": 2} and found["scaling"] == "strong"
     assert [round(one["speed_up"], 2) for one in found["points"]] == [1.0, 1.7, 2.27, 2.64]
@@ -63,21 +74,18 @@ def test_a_table_and_a_picture_are_files_and_json_is_alone_on_stdout(cli, tmp_pa
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "give the sizes to measure, as in --gpus 1,2,4,8, or --from-csv FILE"),
-        (["--from-csv", "t.csv", "--efficiency", "nan"], "--efficiency nan is not a share"),
+        ([], "give the sizes to measure, as in --gpus 1,2,4,8"),
+        (["--gpus", "1", "--efficiency", "nan"], "--efficiency nan is not a share"),
         (["--gpus", "1,2", "--efficiency", "80"], "--efficiency 80 is not a share, above 0 to 1; for 80 % give 0.8"),
-        (["--from-csv", "t.csv", "--csv", "new/o.csv"], "--csv: there is no folder 'new'; make it first"),
-        (["--from-csv", "t.csv", "--picture", "./"], "--picture: './' is a folder; give a file, as in FILE"),
-        (["--from-csv", "t.csv", "--gpus", "1"], "--from-csv reads finished measurements; leave --gpus out"),
-        (["--from-csv", "t.csv", "train.py"], "leave train.py out"),
-        (["--from-csv", "t.csv", "--time", "10"], "leave --time out"),
+        (["--gpus", "1", "--csv", "new/o.csv"], "--csv: there is no folder 'new'; make it first"),
+        (["--gpus", "1", "--picture", "./"], "--picture: './' is a folder; give a file, as in FILE"),
         (
             ["--gpus", "1", "--gpus-per-node", "1", "--steps", "20"],
             "--steps 20: the first 20 are left out (--warm-up); give more than 20, or a smaller --warm-up",
         ),
         (["--gpus", "1", "-N", "2"], "'-N' is an option of `slurmddp submit`"),
     ],
-    ids=range(10),
+    ids=range(7),
 )
 def test_a_wrong_request_ends_in_one_line(cli, words, said):
     done = cli(*words, status=2)

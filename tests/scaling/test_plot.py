@@ -13,7 +13,7 @@ TIMES = ((1, (564, 570)), (2, (332, 340)), (3, (249, 249)), (4, (214, 215)))
 
 @pytest.fixture
 def study():
-    points = [Point(gpus=gpus, repeats_s=tuple((float(time_s),) for time_s in times)) for gpus, times in TIMES]
+    points = [Point(gpus=gpus, nodes=1, repeats_s=tuple((float(time_s),) for time_s in times)) for gpus, times in TIMES]
     return Study(name="t", scaling="strong", results=compare_sizes(points, "strong"), min_efficiency=0.8)
 
 
@@ -25,7 +25,7 @@ def test_a_picture_is_a_png_and_an_svg_of_points_and_ideal_and_always_the_same(s
 
 
 def test_a_single_size_can_be_drawn():
-    found = compare_sizes([Point(gpus=8, repeats_s=((1.0,),))], "weak")
+    found = compare_sizes([Point(gpus=8, nodes=1, repeats_s=((1.0,),))], "weak")
     assert set(draw_files(Study(name="t", scaling="weak", results=found, min_efficiency=0.8))) == {"png", "svg"}
 
 

@@ -97,7 +97,7 @@ def test_a_program_that_cannot_be_measured_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "plain.py").write_text("import torch")
     (tmp_path / "ours.py").write_text("import slurmddp")
-    with pytest.raises(UsageError, match="'plain.py' does not use slurmddp, .* give --from-csv"):
+    with pytest.raises(UsageError, match="'plain.py' does not use slurmddp, .* iterate over run.steps"):
         plan([1], words=("plain.py",), gpus_per_node="1")
     with pytest.raises(UsageError, match="does not use slurmddp"):
         plan([1], words=("./ours.py",), gpus_per_node="1", no_python=True)
