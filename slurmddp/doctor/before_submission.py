@@ -41,7 +41,7 @@ def check_job(request: Request, environ: Mapping[str, str]) -> Iterator[Finding]
         yield finding("program", "wrong", error=error)
     if not spec.script:
         yield from check_python(spec, environ)
-    yield from check_storage(spec, environ)
+    yield from check_storage(spec)
     yield from check_variables(spec, environ)
     yield from check_stop_notice(spec)
     for job in active_jobs(RunDir.named(spec.runs_dir, spec.job_name), environ) if request.cluster is not None else ():

@@ -4,7 +4,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Final, Literal
@@ -16,13 +16,7 @@ from slurmddp.runs.layout import RunDir
 
 LEAST_BYTES: Final = 2**30
 """How much must be free for a run without a checkpoint, whose size is not known."""
-LEAST_INODES: Final = 1000
 QUOTA_LIMIT_S: Final = 1.0
-_CACHES: Final = (
-    ("TORCHINDUCTOR_CACHE_DIR", "inductor", "/tmp"),  # noqa: S108 only compared
-    ("TRITON_CACHE_DIR", "Triton", "~/.triton"),
-)
-"""The folders of compiled files: the variable, the compiler, and the folder without the variable."""
 MOUNTS: Final = Path("/proc/self/mounts")
 _SHARED: Final = frozenset(
     {
@@ -38,8 +32,8 @@ _FIELDS: Final = 6
 """At least: options may hold spaces, as those of 9p do."""
 
 
-def check_storage(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the findings about the run's folder, its room, the quota and the caches of compilers."""
+def check_storage(spec: JobSpec) -> Iterator[Finding]:
+    """Yield the findings about the run's folder, its room and the quota."""
     run = RunDir.named(spec.runs_dir, spec.job_name)
     existing = next(folder for folder in (run.path, *run.path.parents) if folder.exists())
     if not os.access(existing, os.W_OK | os.X_OK):
@@ -50,16 +44,12 @@ def check_storage(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding
     yield finding("folder", case, path=run.path, kind=kind or "unknown", root=root)
     yield _check_room(run, existing, spec)
     yield from _check_quota()
-    yield from _check_caches(spec, environ)
 
 
 def _check_room(run: RunDir, folder: Path, spec: JobSpec) -> Finding:
     free, wanted = shutil.disk_usage(folder).free, needed_bytes(run, spec)
-    inodes = os.statvfs(folder)
     if free < wanted:
         return finding("room", "bytes", free=free / 1e9, wanted=wanted / 1e9)
-    if inodes.f_files and inodes.f_favail < LEAST_INODES:
-        return finding("room", "files", left=inodes.f_favail)
     return finding("room", "ok", free=free / 1e9)
 
 
@@ -81,18 +71,6 @@ def _check_quota() -> Iterator[Finding]:
         return
     if exceeded := " ".join(done.stdout.split()):
         yield finding("quota", "exceeded", exceeded=exceeded)
-
-
-def _check_caches(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Check the folders of compiled files."""
-    given = {**environ, **dict(item.split("=", 1) for item in spec.variables if "=" in item)}
-    for name, compiler, default in _CACHES:
-        value = given.get(name)
-        folder = Path(os.path.expanduser(value or default))  # noqa: PTH111 there may be no such user
-        sharing, kind = file_system(folder)
-        if sharing == "shared":
-            tool, values = name.partition("_")[0].lower(), {"name": name, "value": value, "compiler": compiler}
-            yield finding("caches", "given" if value else "default", **values, folder=folder, kind=kind, tool=tool)
 
 
 def file_system(path: Path) -> tuple[Literal["shared", "local", "unknown"], str]:
