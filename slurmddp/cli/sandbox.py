@@ -55,7 +55,6 @@ def _number(option: str, name: str, unit: str, help_text: str) -> Callable[[Any]
     metavar="NAME:KEY=X,...",
     help="Add a partition. Keys are nodes, cpus, gpus, memory, and those of slurm.conf(5). Repeatable.",
 )
-@click.option("--memory-limits", is_flag=True, help="Kill a job that uses more memory than it asked for (--mem).")
 @click.option(
     "--slurm-conf",
     multiple=True,

@@ -93,9 +93,6 @@ class Plan:
     """MB."""
     accounting: bool = False
     """Whether slurmdbd and a database run, so that sacct answers."""
-    memory_limits: bool = False
-    """Whether Slurm allocates memory, and kills a step that uses more than its job has (slurm.conf(5), OverMemoryKill).
-    Slurm checks this once a second, so that no cgroup is needed."""
     kill_wait_s: int = 5
     """Seconds from SIGTERM to SIGKILL; Slurm's default is 30."""
     slurmd_timeout_s: int = 10
@@ -178,7 +175,6 @@ def slurm_conf(plan: Plan, folder: Path, first_job_id: int) -> str:
         _SLURM_CONF.read_text().format(cluster=plan.cluster, head=HEAD, address=HEAD_ADDRESS, folder=folder, plan=plan),
         f"FirstJobId={first_job_id}\n",
         _ACCOUNTING.format(address=HEAD_ADDRESS, folder=folder) if plan.accounting else "",
-        _MEMORY_LIMITS if plan.memory_limits else "SelectTypeParameters=CR_Core\n",
         "GresTypes=gpu\n" if plan.most_gpus else "",
         *(_node_line(shape, numbers) for shape, numbers in _number_shapes(plan)),
         *_partition_lines(plan),
@@ -273,13 +269,6 @@ _ACCOUNTING = """\
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost={address}
 AccountingStoragePass={folder}/munge.socket
-"""
-
-_MEMORY_LIMITS = """\
-SelectTypeParameters=CR_Core_Memory
-DefMemPerCPU=500
-JobAcctGatherFrequency=task=1
-JobAcctGatherParams=OverMemoryKill
 """
 
 _PARTITIONS = (

@@ -81,7 +81,6 @@ def test_every_node_has_its_own_address_and_name_in_the_hosts_file():
         ({"nodes": 1}, {"NodeName=n1 NodeAddr=10.77.0.1 CPUs=16 RealMemory=16000 Gres=gpu:8 State=UNKNOWN"}),
         ({}, {"KillWait=5", "SlurmdTimeout=10", "SelectTypeParameters=CR_Core"}),
         ({"kill_wait_s": 30, "slurmd_timeout_s": 60}, {"KillWait=30", "SlurmdTimeout=60"}),
-        ({"memory_limits": True}, {"SelectTypeParameters=CR_Core_Memory", "JobAcctGatherParams=OverMemoryKill"}),
         ({"accounting": True}, {"AccountingStorageType=accounting_storage/slurmdbd"}),
         ({"first_job_id": 42}, {"FirstJobId=42"}),
     ],
