@@ -13,7 +13,7 @@ from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.config.resolve import Resolved
 from slurmddp.errors import UsageError
 from slurmddp.runs.files import check_out_file, write_whole
-from slurmddp.scaling.measurements import Point, Scaling, Study, compare_sizes, format_csv, format_study
+from slurmddp.scaling.measurements import Point, Scaling, Study, compare_sizes, format_study
 from slurmddp.text import quote_value
 
 _EXCLUDED: Final = ("nodes", "hold")
@@ -43,7 +43,6 @@ _EXCLUDED: Final = ("nodes", "hold")
     metavar="SHARE",
     help="Efficiency that a recommended size must reach. [default: 0.8]",
 )
-@click.option("--csv", "csv_file", metavar="FILE", help="Write the table as CSV.")
 @click.option("--picture", "picture_file", metavar="FILE", help="Plot the result as FILE.png and FILE.svg.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def scale(  # noqa: PLR0913 - an argument for each option
@@ -56,7 +55,6 @@ def scale(  # noqa: PLR0913 - an argument for each option
     repeat: int,
     together: bool,
     min_efficiency: float,
-    csv_file: str | None,
     picture_file: str | None,
     as_json: bool,
     **parameters: Any,
@@ -68,8 +66,6 @@ def scale(  # noqa: PLR0913 - an argument for each option
     """
     if not 0 < min_efficiency <= 1:
         raise UsageError(f"--efficiency {min_efficiency:g} is not a share, above 0 to 1; for 80 % give 0.8")
-    if csv_file:
-        check_out_file(csv_file, "--csv")
     if picture_file:
         is_folder = picture_file.endswith("/") and Path(picture_file).is_dir()
         check_out_file(picture_file if is_folder else f"{picture_file}.png", "--picture")
@@ -88,7 +84,7 @@ def scale(  # noqa: PLR0913 - an argument for each option
         return 1
     results = compare_sizes(points, scaling)
     study = Study(name=resolved.spec.job_name, scaling=scaling, results=results, min_efficiency=min_efficiency)
-    _print_study(study, csv_file, picture_file, as_json=as_json)
+    _print_study(study, picture_file, as_json=as_json)
     return 0 if is_complete else 1
 
 
@@ -115,13 +111,10 @@ def _measure(
     return points, not (unmeasured or reasons)
 
 
-def _print_study(study: Study, csv_file: str | None, picture_file: str | None, *, as_json: bool) -> None:
-    from slurmddp.scaling import plot
-
-    if csv_file:
-        write_whole(Path(csv_file).absolute(), format_csv(study.results, study.scaling).encode())
-        print_message(f"table: {csv_file}")
+def _print_study(study: Study, picture_file: str | None, *, as_json: bool) -> None:
     if picture_file:
+        from slurmddp.scaling import plot
+
         suffix = Path(picture_file).suffix
         stem = picture_file.removesuffix(suffix) if suffix[1:] in plot.FORMATS else picture_file
         for kind, content in plot.draw_files(study).items():

@@ -1,9 +1,7 @@
-"""The measured time at each size, and the speed-up, efficiency and cost that follow; as lines, JSON and CSV. Pure."""
+"""The measured time at each size, and the speed-up, efficiency and cost that follow; as lines and JSON. Pure."""
 
-import csv
-import io
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -93,7 +91,7 @@ class SizeResult:
 
     @property
     def record(self) -> dict[str, Any]:
-        """All numbers, by their names in JSON and CSV."""
+        """All numbers, by their names in JSON."""
         low, high = self.point.spread_s
         return {
             "gpus": self.point.gpus,
@@ -180,12 +178,3 @@ def format_study(study: Study) -> list[str]:
             "More than 100%: something slows down the smallest size more than the larger ones (memory, caches, a disk)."
         )
     return lines
-
-
-def format_csv(results: Sequence[SizeResult], scaling: Scaling) -> str:
-    """Return the results as CSV; the cell of an unknown value is empty."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([*results[0].record, "scaling"])
-    writer.writerows([*one.record.values(), scaling] for one in results)
-    return stream.getvalue()

@@ -1,6 +1,5 @@
 """`slurmddp scale` with given measurements, and with jobs on a real Slurm."""
 
-import csv
 import json
 
 import pytest
@@ -61,13 +60,11 @@ def test_an_efficiency_above_100_percent_and_a_smallest_size_above_one_are_expla
     assert "Speed-up is relative to 2 GPUs" in said.out and said.err == ""
 
 
-def test_a_table_and_a_picture_are_files_and_json_is_alone_on_stdout(measure, tmp_path):
-    done = measure("--csv", "o.csv", "--picture", "o.png", "--json")
+def test_a_picture_is_two_files_and_json_is_alone_on_stdout(measure, tmp_path):
+    done = measure("--picture", "o.png", "--json")
     found = json.loads(done.out)
     assert found["advice"] == {"efficiency": 0.8, "gpus": 2} and found["scaling"] == "strong"
     assert [round(one["speed_up"], 2) for one in found["points"]] == [1.0, 1.7, 2.27, 2.64]
-    rows = list(csv.DictReader((tmp_path / "o.csv").read_text().splitlines()))
-    assert [row["gpus"] for row in rows] == ["1", "2", "3", "4"]
     assert (tmp_path / "o.png").read_bytes()[:4] == b"\x89PNG" and (tmp_path / "o.svg").is_file()
 
 
@@ -77,7 +74,7 @@ def test_a_table_and_a_picture_are_files_and_json_is_alone_on_stdout(measure, tm
         ([], "give the sizes to measure, as in --gpus 1,2,4,8"),
         (["--gpus", "1", "--efficiency", "nan"], "--efficiency nan is not a share"),
         (["--gpus", "1,2", "--efficiency", "80"], "--efficiency 80 is not a share, above 0 to 1; for 80 % give 0.8"),
-        (["--gpus", "1", "--csv", "new/o.csv"], "--csv: there is no folder 'new'; make it first"),
+        (["--gpus", "1", "--picture", "new/o"], "--picture: there is no folder 'new'; make it first"),
         (["--gpus", "1", "--picture", "./"], "--picture: './' is a folder; give a file, as in FILE"),
         (
             ["--gpus", "1", "--gpus-per-node", "1", "--steps", "20"],

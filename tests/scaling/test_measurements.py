@@ -1,13 +1,11 @@
-"""Speed-up, efficiency, spread and cost of measured times; the table as CSV."""
-
-import csv
+"""Speed-up, efficiency, spread and cost of measured times."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurmddp.errors import UsageError
-from slurmddp.scaling.measurements import Point, Study, compare_sizes, format_csv
+from slurmddp.scaling.measurements import Point, Study, compare_sizes
 
 
 def point(gpus, time_s, **more):
@@ -84,11 +82,3 @@ def study(least):
 @pytest.mark.parametrize(("least", "gpus"), [(0.8, 2), (0.5, 4), (0.7, 3), (1.0, 1)])
 def test_the_largest_efficient_size_is_recommended(least, gpus):
     assert study(least).recommended.point.gpus == gpus
-
-
-def test_the_csv_has_the_numbers_of_each_size_and_empty_cells_for_unknown_ones():
-    found = compare_sizes([point(1, 0.5, samples=64, communication=0.0, steps=1000), point(4, 1.0)], "weak")
-    one, four = csv.DictReader(format_csv(found, "weak").splitlines())
-    assert (one["seconds"], one["samples_per_s"], one["communication"]) == ("0.5", "128.0", "0.0")
-    assert (one["training_s"], one["scaling"]) == ("500.0", "weak")
-    assert (four["speed_up"], four["samples_per_s"], four["gpu_hours"]) == ("2.0", "", "")
