@@ -317,7 +317,9 @@ def _read_evidence(
         last = (seen for file in files for seen in observe_last_words(file, outlived=keys, has_ended=has_ended))
         found += filter(counts, last)
     is_short = len(lines) <= _HEAD_LINES + _LAST_LINES
-    told_late = any((seen.lines_after or 0) <= tracebacks.MOST_AFTER_FATAL for seen in found)
+    ends = (line.text for file in printed for line in file[-_LAST_LINES:] if not means(line.text, "warning"))
+    told_status = any(means(text, "bad status") for text in ends)
+    told_late = told_status or any((seen.lines_after or 0) <= tracebacks.MOST_AFTER_FATAL for seen in found)
     return Evidence(
         observations=tuple(found),
         exits=tuple(exits),
@@ -422,6 +424,7 @@ def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     shapes = [line_shape(line.text) for line in lines]
     spoken = ordinary_lines(drop_teardown(lines))
     own = {line.offset for line in spoken if not (names_exception(line.text) or means(line.text, "noise"))}
+    own -= _find_messages(lines)
     continued = _find_continued(lines, shapes, own)
     after = tracebacks.count_from([line.offset in own for line in lines])
     ends = [index + 1 for index, line in enumerate(lines) if means(line.text, "launcher end")]
@@ -442,20 +445,32 @@ def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
         is_varied = head[0] != head[1]
         if means(line.text, "job end", "restart"):
             starts += [] if index in continued and means(line.text, "job end") else [index + 1]
-            sure |= {index + 1} if index < well else set()
+            sure |= {index + 1} if index < well or shapes[index + 1] == shapes[0] else set()
         elif ended and (head in heads or head[:2] in heads) and (is_varied or index not in continued):
             starts.append(index)
-            sure |= {index} if (ended_well or index < well) and is_varied else set()
+            did_nothing = means(lines[index - 1].text, "no start")
+            sure |= {index} if (ended_well or did_nothing or index < well) and is_varied else set()
             ended = ended_well = False
         elif ended and all(one.offset in own and not means(one.text, "wrong") for one in lines[index : index + 3]):
             heads |= {head} if len(set(head)) == len(head) else set()
             ended = False
         ended_well = ended_well or means(line.text, "good end")
-        ended = ended or ended_well or means(line.text, "launcher end", "end")
+        ended = ended or ended_well or means(line.text, "launcher end", "end", "no start")
     long = (
         start for start in sorted(starts, reverse=True) if after[start] > tracebacks.MOST_AFTER_FATAL or start in sure
     )
     return lines[next(long, 0) :]
+
+
+def _find_messages(lines: _Lines) -> set[int]:
+    """Return the places of lines that are told again, but below one exception only: ranks have printed its message."""
+    above: dict[str, list[str]] = {}
+    raised = ""
+    for line in lines:
+        raised = line.text if names_exception(line.text) else raised
+        above.setdefault(line.text, []).append(raised)
+    of_one = {text for text, found in above.items() if len(found) > 1 and found[0] and len({*found}) == 1}
+    return {line.offset for line in lines if line.text in of_one}
 
 
 def _find_repaired(lines: _Lines) -> int:

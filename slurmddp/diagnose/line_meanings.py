@@ -18,7 +18,7 @@ Meaning = Literal[
     "slurm", "system", "closing", "advice", "fact", "ended", "warning", "harmless", "wrong", "doubtful", "good end",
     "done", "summary", "end", "launcher end", "script", "begun", "at work", "launcher", "launcher error", "signal",
     "child frame", "child error", "exception", "wrapper", "timed out", "job end", "restart", "noise", "waiting",
-    "no start", "finally",
+    "no start", "finally", "bad status",
 ]  # fmt: skip
 _LISTS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))["lines"]
 _LINES: Final = [(name, one) for table in _LISTS for name in table if name != "by" for one in table[name]]

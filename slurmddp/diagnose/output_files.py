@@ -145,7 +145,5 @@ def _explain_unknown(found: Diagnosis, evidence: Evidence) -> Diagnosis:
     if evidence.has_wrong_end:
         return found
     what = "no failure is to be seen: no line at the end names one; the program still ran, or the output is cut off"
-    advice = (
-        "the program went on after what looks wrong; name the outputs of the other ranks, and of the batch script, too"
-    )
-    return replace(found, what=what, advice=advice)
+    advice = "a process that SIGKILL ends prints nothing: name the outputs of the other ranks and of the script, too"
+    return replace(_tell_end(found, what, *found.evidence), sure="likely", advice=advice)

@@ -190,3 +190,74 @@ def test_where_no_line_is_an_error_no_failure_is_to_be_seen(text, label):
 )
 def test_a_last_line_that_looks_wrong_is_not_said_to_be_none(line):
     assert not judge(f"loading\nmodel\n{line}\n").what.startswith("no failure")
+
+
+USAGE = "usage: train.py [-h] [--fp16 FP16]\n                [--type {sft,rm}]\ntrain.py: error: argument "
+DEEPSPEED = '/opt/env/lib/python3.8/site-packages/deepspeed/launcher/runner.py", line 407, in main'
+BARRIER = (
+    trace(
+        "jaxlib.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: 0_write.1. This usually happens",
+        MAIN.format(9),
+    )
+    + "# of tasks that reached the barrier: 8/16.\n/job:jax_worker/task:6\n/job:jax_worker/task:0\n\n"
+)
+
+
+@pytest.mark.parametrize("label", ["", "0: "])
+def test_of_starts_that_refused_their_arguments_the_last_counts(label):
+    text = f"{USAGE}--type: invalid choice: 'p'\n" + 2 * f"{USAGE}--fp16: got s\n"
+    found = judge("".join(f"{label}{line}\n" for line in text.splitlines()))
+    assert (found.cause, "--fp16: got s" in found.what) == ("wrong-arguments", True), found.what
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 5])
+def test_the_message_of_an_exception_that_ranks_print_one_after_the_other_is_no_new_start(ranks):
+    steps = "".join(f"completed step: {at}, seconds: 64.{at}\n" for at in range(9))
+    found = judge(steps + BARRIER * ranks)
+    assert (found.cause, "0_write.1" in found.what) == ("rank-missing", True), found.what
+
+
+@pytest.mark.parametrize("asked", ["received SIGUSR1, re-queueing", "asks for its requeue"])
+def test_a_job_that_was_requeued_and_runs_again_has_not_failed(asked):
+    start = "Mon Nov  5 10:30:59 PST 2018: Job 3118 starting on n6\n" + "Mon Nov  5 10:31:59 PST 2018: at work\n" * 3
+    end = f"Job 3118 {asked}\nslurmstepd: error: *** JOB 3118 ON n6 CANCELLED AT 2018-11-05 DUE TO JOB REQUEUE ***\n"
+    assert judge(start + end + start).what.startswith("no failure is to be seen")
+    assert judge(start + end).cause == "requeued"
+
+
+@pytest.mark.parametrize("word", ["Segmentation fault", "Illegal instruction"])
+def test_the_rank_that_its_launcher_names_is_that_of_the_signal_that_the_process_told_of(word):
+    signal = f"[n9:194] *** Process received signal ***\n[n9:194] Signal: {word} (11)\n"
+    number = {"Segmentation fault": 11, "Illegal instruction": 4}[word]
+    found = judge(
+        f"{signal}mpiexec noticed that process rank 3 with PID 194 on node n9 exited on signal {number} ({word}).\n"
+    )
+    assert (found.rank, found.host) == (3, "n9"), found.what
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("can't find package turbine 1.2.3\n    while executing\n", "import-error"),
+        ("Can't locate JSON/XS.pm in @INC (you may need to install it)\n", "import-error"),
+        ("Error in library(ranger) : there is no package called 'ranger'\n", "import-error"),
+        ("ERROR: LoadError: ArgumentError: Package Flux not found in current path.\n", "import-error"),
+        (
+            trace("NotImplementedError: Unsloth cannot find any torch accelerator? You need a GPU.", MAIN.format(9)),
+            "no-gpu",
+        ),
+        (trace("RuntimeError: could not detect any CUDA devices", MAIN.format(9)), "no-gpu"),
+        (
+            trace("RuntimeError: Using hostfile at /h but host=n7 was not reachable via ssh. If you", DEEPSPEED),
+            "remote-start",
+        ),
+    ],
+)
+def test_what_the_environment_lacks(text, cause):
+    assert judge(text).cause == cause
+
+
+def test_an_exit_status_alone_is_a_failure_of_unknown_cause():
+    assert (
+        judge("[launch.py:320:sigkill_handler] ['/opt/python', 't.py'] exits with return code = 1\n").cause == "unknown"
+    )

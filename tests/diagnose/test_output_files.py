@@ -171,7 +171,7 @@ def test_a_hostile_file_has_no_certain_cause(seed):
     if seed % 2 == 0:
         content = bytes(chance.choice(b"[]{}():,.-0123456789 TracebkEor\n\r\t\x1b\xc3") for _ in range(size))
     found = judge(content)
-    assert (found.cause, found.sure) == ("unknown", "unknown")
+    assert found.cause in ("none", "unknown") and found.sure != "certain"
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -189,7 +189,7 @@ def test_the_command_line(tmp_path, monkeypatch):
     assert (found["cause"], found["evidence"][0]["file"], found["evidence"][0]["number"]) == ("gpu-memory", "x.log", 5)
     Path("y.log").write_text("step 1\n")
     done = run("y.log")
-    assert done.returncode == 1
+    assert done.returncode == 0
     assert done.stdout.startswith("y.log: no failure is to be seen: no line at the end names one; ")
     done = run("x.log", "nosuch")
     assert (done.returncode, done.stdout) == (2, "")
@@ -244,7 +244,7 @@ def test_an_exception_that_a_job_outlived_is_no_cause_while_it_goes_on():
     raised = ("Traceback (most recent call last):", "  File 'a', line 1", "ValueError: bad answer", "answer rejected")
     caught = "".join(f"(Worker pid=7) {line}\n" for line in raised)
     text = (caught + STEPS) * 3 + caught + STEPS[:100]
-    assert judge(text.encode()).cause == "unknown"
+    assert judge(text.encode()).cause == "none"
     assert judge((text + caught).encode()).cause == "exception"
     assert judge((text + "srun: error: n1: task 0: Exited with exit code 1\n").encode()).cause == "exception"
 
@@ -268,7 +268,7 @@ def test_a_message_at_the_head_of_one_file_is_no_cause_of_a_good_end_in_another(
     (tmp_path / "x.out").write_text(STEPS)
     found = diagnose_output([str(tmp_path / "x.err"), str(tmp_path / "x.out")], io.BytesIO())
     assert (found.cause, found.what.partition("; ")[0]) == (
-        "unknown",
+        "none",
         f"{SEEN}no line at the end names one",
     )
 
@@ -285,12 +285,12 @@ TORCHRUN = "Root Cause (first observed failure):\n[0]:\n  rank      : 0 (local_r
         ("step 1 loss 0.3\nstep 2 loss 0.2\ntraining done\n", "none", "ended well"),
         (f"{BEGIN}{OOM}{BEGIN}step 1\n{FRAMES}KeyError: 'lr'\n", "exception", "KeyError"),
         (f"{STEPS}{PREEMPTED}", "preempted", ""),
-        (f"step 1\n{PREEMPTED}{STEPS}", "unknown", ""),
+        (f"step 1\n{PREEMPTED}{STEPS}", "none", ""),
         (f"{OOM}{BEGIN}{LOST_PEER}{BEGIN}{OOM.replace('step 1', STEPS)}", "gpu-memory", ""),
         (f"{OOM}{BEGIN}{OOM}{BEGIN}{STEPS}done\n", "none", "seems to have ended well"),
-        (CONDA + STEPS, "unknown", ""),
+        (CONDA + STEPS, "none", ""),
         (CONDA + "bash: train: command not found\n", "shell-setup", ""),
-        (IGNORED, "unknown", ""),
+        (IGNORED, "none", ""),
         (IGNORED_TWICE, "exception", "closed"),
         (
             f'{STEPS}    train()\n  File "/a/t.py", line 9, in train\n    x = y\n      ^^^\nValueError: 3\n',
@@ -361,8 +361,8 @@ TORCHRUN = "Root Cause (first observed failure):\n[0]:\n  rank      : 0 (local_r
         ),
         ("step 1\nFATAL: the parameter server has gone away\n", "last-words", "gone away"),
         ("step 1 loss: nan\nstep 2 loss: nan\n", "not-finite", "nan"),
-        ("ValueError: 3\n" + STEPS, "unknown", ""),
-        ("retry after ConnectionError: x\nstep 1\n", "unknown", ""),
+        ("ValueError: 3\n" + STEPS, "none", ""),
+        ("retry after ConnectionError: x\nstep 1\n", "none", ""),
         ("ERROR: one sample is bad\nTraining finished successfully\n", "none", "ended well"),
     ],
 )
@@ -370,7 +370,7 @@ def test_a_log_is_told_by_its_last_start_and_its_last_words(log, cause, said):
     """Also where no traceback is whole; what came long before a good end is no cause, and accuses no rank."""
     found = judge(log.encode())
     assert (found.cause, said in found.what) == (cause, True), found.what
-    assert cause != "unknown" or (found.sure, found.rank) == ("unknown", None)
+    assert cause not in ("none", "unknown") or found.rank is None
 
 
 @pytest.mark.parametrize("opener", [gzip.open, bz2.open, lzma.open])
