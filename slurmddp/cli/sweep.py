@@ -154,10 +154,9 @@ def _as_json(run: RunDir, settings: SweepProgress, jobs: Sequence[Submitted]) ->
 @click.argument("name", required=False, shell_complete=complete_target)
 @click.option("--by", default="loss", metavar="METRIC", help="Metric to sort by. [default: loss]")
 @click.option("--highest", is_flag=True, help="The highest value is the best, instead of the lowest.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print all metrics as CSV.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @runs_dir_option
-def show_results(name: str | None, by: str, *, highest: bool, as_csv: bool, as_json: bool, runs_dir: str) -> None:
+def show_results(name: str | None, by: str, *, highest: bool, as_json: bool, runs_dir: str) -> None:
     """Show the results of each setting of a sweep, the best first; without NAME, of the sweep submitted last.
 
     Where no setting has logged a metric, the last line that rank 0 of each has printed is shown.
@@ -170,8 +169,6 @@ def show_results(name: str | None, by: str, *, highest: bool, as_csv: bool, as_j
         print_message(f"these are of {sweep.path.name}")
     if as_json:
         click.echo(json.dumps([_result_as_json(result, printed[result.run]) for result in found]))
-    elif as_csv:
-        _write_csv(found)
     else:
         for line in _format_results(found, by, printed):
             click.echo(line)
@@ -195,20 +192,10 @@ def _result_as_json(result: Result, printed: str) -> dict[str, Any]:
     }
 
 
-def _write_csv(found: Sequence[Result]) -> None:
-    keys, names = _columns(found)
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    headings = [f"{name} logged" if name in keys else name for name in names]
-    writer.writerow([*keys, "done", "step", "total", *headings])
-    for result in found:
-        values = [result.values.get(key, "") for key in keys]
-        logged = [result.metrics.get(name, "") for name in names]
-        writer.writerow([*values, int(result.outcome.kind is Kind.DONE), result.step, result.total, *logged])
-
-
 def _format_results(found: Sequence[Result], by: str, printed: Mapping[RunDir, str]) -> list[str]:
     """Return the table; with what was printed, only that column is shortened to the width of a terminal."""
-    keys, logged = _columns(found)
+    keys = [*dict.fromkeys(key for result in found for key in result.values)]
+    logged = dict.fromkeys(name for result in found for name in result.metrics)
     names = sorted((name for name in logged if name not in keys), key=lambda name: name != by)[:_MOST_METRICS]
     head = [*keys, *names, "step", "state", "last line of rank 0" if printed else ""]
     rows = []
@@ -221,12 +208,6 @@ def _format_results(found: Sequence[Result], by: str, printed: Mapping[RunDir, s
     lines = format_table(table, right=range(len(keys), len(head) - 2))
     width = max(len(lines[0]), shutil.get_terminal_size().columns) if printed and sys.stdout.isatty() else sys.maxsize
     return [shorten_text(line, width) for line in lines]
-
-
-def _columns(found: Sequence[Result]) -> tuple[list[str], list[str]]:
-    """Return the keys of the settings, and the names of the metrics."""
-    keys = dict.fromkeys(key for result in found for key in result.values)
-    return [*keys], [*dict.fromkeys(name for result in found for name in result.metrics)]
 
 
 def describe_state(result: Result) -> str:
