@@ -18,7 +18,7 @@ from textual.widgets import DataTable, Footer, ProgressBar, Static
 from slurmddp.cli.watch import sources
 from slurmddp.cli.watch.job_text import HEAD, format_details, format_event, format_row
 from slurmddp.cli.watch.sources import RunView
-from slurmddp.cli.watch.widgets import KEYS, Curve, KeyDialog, LogView, SearchBox
+from slurmddp.cli.watch.widgets import KEYS, Curve, KeyDialog, LogView
 from slurmddp.errors import SlurmddpError
 from slurmddp.monitoring.status import JobStatus, Progress
 from slurmddp.text import escape_text, format_duration
@@ -67,9 +67,6 @@ class WatchApp(App[None]):
         ("q", "quit", "Quit"),
         ("question_mark,h", "show_keys", "Help"),
         ("l", "toggle_output", "Output"),
-        Binding("slash", "search", "Search", priority=True),
-        ("n", "go_to_match(-1)"),
-        ("N", "go_to_match(1)"),
         Binding("c", "change('cancel')", "Cancel", priority=True),
         Binding("r", "change('requeue')", "Requeue", priority=True),
         ("s", "ask_slurm", "Ask Slurm"),
@@ -211,21 +208,6 @@ class WatchApp(App[None]):
     def action_ask_slurm(self) -> None:
         """Ask Slurm now."""
         self._ask_now.set()
-
-    async def action_search(self) -> None:
-        """Ask for a text, and search the output for it."""
-        await self.push_screen(SearchBox(), self._search)
-
-    def _search(self, text: str | None) -> None:
-        if text:
-            self._output.focus()
-            if not self._output.search(text):
-                self._say(f"no line of the output has {text}")
-
-    def action_go_to_match(self, by: int) -> None:
-        """Go to another line with the text of the search."""
-        if not self._output.go_to_match(by):
-            self._say("no other line has the text")
 
     async def action_change(self, verb: sources.Verb) -> None:
         """Cancel or requeue the chosen job, after confirmation."""

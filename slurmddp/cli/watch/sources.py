@@ -26,7 +26,7 @@ POLL_S: Final = 10.0
 """Seconds between two questions; sites throttle users who ask the controller more often."""
 _ORDER: Final[Mapping[Phase, int]] = {"running": 0, "queued": 1, "unknown": 2}
 _OUTPUT_LINES: Final = 2000
-"""So many of the last lines of output can be read and searched."""
+"""So many of the last lines of output can be read."""
 _TAIL_BYTES: Final = 2**22
 """Of longer files of events only this many bytes at the end are read, some 17,000 records."""
 

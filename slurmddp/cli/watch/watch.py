@@ -23,7 +23,7 @@ HINT: Final = "`slurmddp watch` needs the packages textual and textual-plotext; 
 def watch(targets: tuple[str, ...], *, runs_dir: str) -> int:
     """Show jobs live: state, progress, curves of loss and throughput, events, output.
 
-    The default is the last job of each run. Keys choose a job, search its output, cancel it, or requeue it; ? lists the
+    The default is the last job of each run. Keys choose a job, show its output, cancel it, or requeue it; ? lists the
     keys, q quits. Slurm is asked every 10 seconds, files are read every second.
     """
     lookup.find(targets, runs_dir)

@@ -1,4 +1,4 @@
-"""The parts of the screen: a curve, lines of text that can be searched, and what covers all for a moment."""
+"""The parts of the screen: a curve, lines of text, and what covers all for a moment."""
 
 import math
 import statistics
@@ -13,7 +13,7 @@ from textual.geometry import Size
 from textual.screen import ModalScreen
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from textual.widgets import Input, Static
+from textual.widgets import Static
 from textual_plotext import PlotextPlot
 
 from slurmddp.cli.watch.sources import Point
@@ -23,7 +23,6 @@ KEYS: Final = """\
 ↑ ↓  k j    choose a job; in the output, scroll
 ← →         choose the rank whose output is shown
 l  Enter    show the output on the whole screen, and back
-/           search the output; n: match before, N: after
 End         follow the output, which stands still above its end
 Tab         go to the events, the output, the jobs
 c           cancel the chosen job, after confirmation
@@ -78,7 +77,7 @@ class Curve(PlotextPlot):
 
 
 class LogView(ScrollView, can_focus=True):
-    """The last lines of a text; they stand still while the user reads further up, or looks at a match."""
+    """The last lines of a text; they stand still while the user reads further up."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         ("k", "scroll_up"),
@@ -92,23 +91,21 @@ class LogView(ScrollView, can_focus=True):
     def __init__(self, name: str) -> None:
         super().__init__(id=name)
         self._lines: Sequence[Text] = ()
-        self._wanted, self._match = "", -1
         self._follows = True
 
     def show(self, lines: Sequence[Text], *, restart: bool) -> None:
-        """Show these lines; with `restart` go to their end, and forget the search."""
-        if restart:
-            self._wanted, self._match, self._follows = "", -1, True
-        if not self._follows or self._match >= 0:
+        """Show these lines; with `restart` go to their end."""
+        self._follows = self._follows or restart
+        if not self._follows:
             return
         if lines != self._lines:
             self._lines = lines
             self.virtual_size = Size(max((line.cell_len for line in lines), default=0), len(lines))
             self.refresh()
-        self.scroll_end(animate=False, force=True, immediate=True, x_axis=False)  # later, it would undo a search
+        self.scroll_end(animate=False, force=True, immediate=True, x_axis=False)
 
     def release_anchor(self) -> None:
-        """Stand still: the user scrolls, or a search does."""
+        """Stand still: the user scrolls."""
         super().release_anchor()
         self._follows = False
 
@@ -119,32 +116,13 @@ class LogView(ScrollView, can_focus=True):
 
     def action_scroll_end(self) -> None:
         """Go to the end, and follow it again."""
-        self._match, self._follows = -1, True
+        self._follows = True
         super().action_scroll_end()
-
-    def search(self, text: str) -> bool:
-        """Mark a text, in upper or lower case, and go to its last line; return whether there is one."""
-        self._wanted, self._match = text.lower(), -1
-        self.refresh()
-        return self.go_to_match(-1)
-
-    def go_to_match(self, by: int) -> bool:
-        """Go to the next line with the text, or to the one before for -1; return whether there is one."""
-        at = (self._match if self._match >= 0 else len(self._lines)) + by
-        while self._wanted and 0 <= at < len(self._lines):
-            if self._wanted in self._lines[at].plain.lower():
-                self._match = at
-                self.scroll_to(y=at - self.size.height // 2, animate=False)
-                return True
-            at += by
-        return False
 
     def render_line(self, y: int) -> Strip:
         """Return a line of the screen."""
         left, top = self.scroll_offset
-        line = self._lines[top + y].copy() if top + y < len(self._lines) else Text()
-        if self._wanted:
-            line.highlight_words([self._wanted], "reverse bold", case_sensitive=False)
+        line = self._lines[top + y] if top + y < len(self._lines) else Text()
         strip = Strip(line.render(self.app.console)).crop_extend(left, left + self.size.width, None)
         return strip.apply_style(self.rich_style)
 
@@ -164,21 +142,3 @@ class KeyDialog(ModalScreen[bool]):
         """Take the answer."""
         event.stop()
         self.dismiss(event.key in ("y", "Y"))
-
-
-class SearchBox(ModalScreen[str]):
-    """Asks for the text of a search; returns an empty one when the user gives up."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss('')", "Back")]
-
-    def compose(self) -> ComposeResult:
-        """Show a line of input."""
-        yield Input(placeholder="search the output, from its end")
-
-    def on_mount(self) -> None:
-        """Take the keys from now on."""
-        self.set_focus(self.query_one(Input))
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Take the text."""
-        self.dismiss(event.value)

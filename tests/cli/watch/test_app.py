@@ -251,31 +251,9 @@ def test_hostile_text_is_shown_as_it_is_and_never_interpreted(slurm, run):
     play(scenario, (160, 45))
 
 
-def test_the_output_is_searched_from_its_end(run):
-    run.rank_log("17", "1.0", 0).write_text("".join(f"E{at}: [loss]\n" for at in range(200)))
-
-    async def scenario(screen):
-        await screen.until("E199:")
-        await screen.press("slash", *"e12", "left", "right", "enter")
-        await screen.until("E129:", gone=["E199:"])
-        await screen.press("n")
-        await screen.until("E128:")
-        await screen.press("N", "N")
-        await screen.until("E129:", "no other line has the text")
-        await screen.press("slash", *"[L", "enter")
-        await screen.until("E199:")
-        await screen.press("slash", "?", "enter", "slash", "x", "escape")
-        await screen.until("no line of the output has ?")
-        await screen.press("question_mark")
-        await screen.until("search the output; n: match before, N: after")
-
-    play(scenario, (80, 15))  # each key in a box draws all that is behind it
-
-
 @pytest.mark.parametrize(
     ("keys", "shown", "requests"),
     [
-        (["slash", "c", "y", "enter"], "no line of the output has cy", []),
         (["c", "y"], "cancel of 17 is done", ["cancel 17"]),
         (["down", "j", "c"], "job 19 is FAILED: there is nothing to cancel", []),
     ],
