@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -70,9 +70,8 @@ def _entry(value: Any, origin: str) -> Entry:
 
 
 def _format_report(report: Mapping[str, Any]) -> Iterator[str]:
-    short_paths = {file["path"]: _shorten_path(file["path"]) for file in report["files"]}
     for file in report["files"]:
-        yield f"read     {file['kind']} {escape_text(short_paths[file['path']])}"
+        yield f"read     {file['kind']} {escape_text(_shorten_path(file['path']))}"
     for file in report["ignored"]:
         yield from wrap_text(f"{_shorten_path(file['name'])}: {file['why']}", "ignored  ")
     if report["silence"]:
@@ -81,30 +80,28 @@ def _format_report(report: Mapping[str, Any]) -> Iterator[str]:
     if not own.exists():
         yield f"no       user file {escape_text(_shorten_path(str(own)))}"
     values = report["values"] | ({"COMMAND": report["command"]} if "command" in report else {})
-    yield from _format_sections("", values, report["computed"], short_paths)
-    yield from _format_sections("[worker] ", report.get("worker", {}), (), short_paths)
+    yield from _format_sections("", values, report)
+    yield from _format_sections("[worker] ", report.get("worker", {}), report)
 
 
-def _format_sections(
-    title: str, values: Mapping[str, Entry], computed: Collection[str], short_paths: Mapping[str, str]
-) -> Iterator[str]:
+def _format_sections(title: str, values: Mapping[str, Entry], report: Mapping[str, Any]) -> Iterator[str]:
     """Yield the values by source (given, from the cluster, built-in), then the names of those without a value."""
     absent = [key for key, entry in values.items() if entry["origin"] == BUILT_IN and entry["value"] in (None, [])]
     parts: dict[str, list[str]] = {"given": [], "from the cluster": [], "built-in": []}
     for key, entry in values.items():
         if key not in absent:
             built_in = entry["origin"] == BUILT_IN
-            parts["from the cluster" if key in computed else "built-in" if built_in else "given"].append(key)
+            parts["from the cluster" if key in report["computed"] else "built-in" if built_in else "given"].append(key)
     width = max(map(len, values), default=0)
     for part, keys in parts.items():
         yield from ("", f"{title}{part}") if keys else ()
-        yield from _format_values({key: values[key] for key in keys}, width, short_paths)
+        yield from _format_values({key: values[key] for key in keys}, width, report["files"])
     if absent:
         yield ""
         yield from wrap_text(", ".join(absent), f"{title}not set: ")
 
 
-def _format_values(values: Mapping[str, Entry], width: int, short_paths: Mapping[str, str]) -> Iterator[str]:
+def _format_values(values: Mapping[str, Entry], width: int, files: Sequence[Mapping[str, str]]) -> Iterator[str]:
     """Yield the values, one item per line, each with its origin after it, or below it if the line would be too long."""
     texts: dict[str, list[str]] = {}
     for key, entry in values.items():
@@ -115,8 +112,8 @@ def _format_values(values: Mapping[str, Entry], width: int, short_paths: Mapping
     column = max((len(items[0]) for items in texts.values() if len(items[0]) <= _VALUE_WIDTH), default=0)
     for key, (first, *others) in texts.items():
         head, origin = f"  {key:{width}}  ", values[key]["origin"].removesuffix(f", key {key.lower()}")
-        for path, short in short_paths.items():
-            origin = origin.replace(path, short)
+        for file in files:
+            origin = origin.replace(file["path"], _shorten_path(file["path"]))
         origin = "" if origin == BUILT_IN else escape_text(origin)
         line = f"{head}{first:{column}}  {origin}".rstrip()
         fits = len(line) <= WIDTH
