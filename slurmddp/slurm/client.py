@@ -7,8 +7,7 @@ No other module starts one. What is started elsewhere: Slurm's daemons, by the s
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import cache
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
 
 TIMEOUT_S: Final = 60.0
 """Limit for one of Slurm's programs; its own message timeout is 10 s by default, with retries."""
-
-SLOW_S: Final = 2.5
-"""A program that takes longer is reported, while it is waited for."""
 
 NO_CLUSTER: Final = "log in to a cluster, try `slurmddp sandbox up`, or train on this machine with `slurmddp run`"
 
@@ -68,18 +64,18 @@ def ask(
 ) -> Answer:
     """Run one of Slurm's programs with a scrubbed environment and return its answer.
 
-    A warning is logged once when a program is slow. Raises ClusterError when the program cannot be started or cannot
-    read SLURM_CONF, LostAnswerError when it takes longer than `timeout_s`.
+    Raises ClusterError when the program cannot be started or cannot read SLURM_CONF, LostAnswerError when it takes
+    longer than `timeout_s`.
     """
     _check_configuration(environ)
     with started(command, submission_environment(environ)) as process:
-        return _wait(process, command[0], stdin, timeout_s, slow_s=SLOW_S)
+        return _wait(process, command[0], stdin, timeout_s)
 
 
 def run_step(command: Sequence[str], environ: Mapping[str, str], *, timeout_s: float) -> Answer:
     """Run a program of a job to its end, as srun, with the job's variables, which `ask` removes. Raises as `ask`."""
     with started(command, environ) as process:
-        return _wait(process, command[0], b"", timeout_s, slow_s=timeout_s)
+        return _wait(process, command[0], b"", timeout_s)
 
 
 def find_program(program: str, environ: Mapping[str, str]) -> None:
@@ -119,18 +115,15 @@ def started(
             process.kill()
 
 
-def _wait(process: "Popen[bytes]", program: str, stdin: bytes, timeout_s: float, *, slow_s: float) -> Answer:
-    """Return the answer of a program; after `slow_s` say that it is waited for."""
+def _wait(process: "Popen[bytes]", program: str, stdin: bytes, timeout_s: float) -> Answer:
+    """Return the answer of a program. Raises LostAnswerError when it takes longer than `timeout_s`."""
     from subprocess import TimeoutExpired  # noqa: PLC0415 - see above
 
-    for number, limit_s in enumerate([slow_s, timeout_s - slow_s] if slow_s < timeout_s else [timeout_s]):
-        if number:
-            _report_slow(program)
-        with suppress(TimeoutExpired):
-            out, err = (text.decode("utf-8", "surrogateescape") for text in process.communicate(stdin, limit_s))
-            return Answer(process.returncode, out, err)
-        stdin = b""
-    raise LostAnswerError(f"{program} did not end within {timeout_s:.0f} s")
+    try:
+        out, err = (text.decode("utf-8", "surrogateescape") for text in process.communicate(stdin, timeout_s))
+    except TimeoutExpired as error:
+        raise LostAnswerError(f"{program} did not end within {timeout_s:.0f} s") from error
+    return Answer(process.returncode, out, err)
 
 
 def _check_configuration(environ: Mapping[str, str]) -> None:
@@ -145,14 +138,6 @@ def _check_configuration(environ: Mapping[str, str]) -> None:
             ) from error
 
 
-@cache
-def _report_slow(program: str) -> None:
-    """Log, once for each program, that it is waited for."""
-    import logging  # noqa: PLC0415 needed only when Slurm is slow
-
-    logging.getLogger("slurmddp").warning("Slurm has not answered %s yet; waiting for it", program)
-
-
 def query(command: Sequence[str], environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> str:
     """Return the output of a program. Raises ClusterError with its message when it fails, and as `ask` does."""
     return _output(ask(command, environ, timeout_s=timeout_s), command[0])
@@ -165,8 +150,8 @@ def query_both(
     _check_configuration(environ)
     scrubbed = submission_environment(environ)
     with started(first, scrubbed) as one, started(second, scrubbed) as other:
-        said = _output(_wait(one, first[0], stdin, timeout_s, slow_s=SLOW_S), first[0])
-        return said, _output(_wait(other, second[0], b"", timeout_s, slow_s=SLOW_S), second[0])
+        said = _output(_wait(one, first[0], stdin, timeout_s), first[0])
+        return said, _output(_wait(other, second[0], b"", timeout_s), second[0])
 
 
 def try_query(command: Sequence[str], environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> str:

@@ -9,16 +9,6 @@ from slurmddp.slurm import client
 from slurmddp.slurm.client import LostAnswerError
 
 
-def test_a_slow_program_is_reported_once_while_it_is_waited_for(monkeypatch, caplog):
-    monkeypatch.setattr(client, "SLOW_S", 0.01)
-    client._report_slow.cache_clear()
-    for _ in range(2):
-        client.ask(["sleep", "0.3"], os.environ)
-    assert caplog.messages == ["Slurm has not answered sleep yet; waiting for it"]
-    client.run_step(["sleep", "0.3"], os.environ, timeout_s=20)
-    assert len(caplog.messages) == 1, "a step of a job may take long"
-
-
 def test_a_step_has_the_variables_of_its_job_and_a_query_has_not():
     command, environ = ["sh", "-c", "cat; echo $SLURM_JOB_ID"], {**os.environ, "SLURM_JOB_ID": "17"}
     assert client.run_step(command, environ, timeout_s=20).stdout == "17\n"
