@@ -218,10 +218,7 @@ def _order_layers(files: Sequence[Source], environment: Layer, typed: Layer) -> 
 
 def _merge(layers: Iterable[Mapping[str, Given]]) -> dict[str, Given]:
     """Return the values of all layers; a later layer beats an earlier one."""
-    merged: dict[str, Given] = {}
-    for layer in layers:
-        merged |= layer
-    return merged
+    return {name: given for layer in layers for name, given in layer.items()}
 
 
 def _check_profile(given: Given, files: Sequence[Source]) -> str:
