@@ -345,7 +345,7 @@ def _looks_wrong_at_end(lines: _Lines, *, is_short: bool) -> bool:
 
 def _find_good_end(lines: Sequence[LogLine]) -> Line | None:
     """Return the line that tells of a good end; launchers and Slurm may end what is left of the job after it."""
-    told = [line for line in lines if line.text.strip()]
+    told = [line for line in lines if line.text.strip() and not means(line.text, "closing")]
     was_ended = any(means(line.text, "slurm") for line in told[-LAST_TOLD:])
     ordinary = [line for line in told if is_ordinary(line)][-_CLOSING_LINES:]
     is_bad = any(means(line.text, "ended") for line in told[-LAST_TOLD:])  # it may print a summary all the same

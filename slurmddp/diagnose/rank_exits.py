@@ -88,8 +88,8 @@ def parse_rank_exits(
 ) -> list[RankExit]:
     """Return the exits that launchers report, torchrun's root causes first, else in the order of the lines.
 
-    Each launcher reports the rank first that failed first. A shell's last word stands at the end of `own`, the lines
-    without those of launchers; else at the end of all.
+    Each launcher reports the rank first that failed first; one that SIGTERM ended was ended with others. A shell's last
+    word stands at the end of `own`, the lines without those of launchers; else at the end of all.
     """
     causes = [*_parse_root_causes(lines)]
     if times := [cause.time for cause in causes if cause.time is not None]:  # without failures long before the last
@@ -102,7 +102,7 @@ def parse_rank_exits(
     last = next((line for line in reversed(spoken) if not _PROMPT.match(line.text)), None)
     if last and (match := _LAST_WORD.search(last.text.strip())):  # by a shell, also behind a progress bar
         found.append(RankExit(line=last, number=None, signal=_SIGNAL_WORDS[match["word"].lower()]))
-    return found
+    return sorted(found, key=lambda end: end.signal == "SIGTERM")
 
 
 def _parse_line(line: LogLine, *, tasks_are_nodes: bool) -> RankExit | None:

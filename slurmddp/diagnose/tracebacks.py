@@ -22,7 +22,8 @@ _RICH_FRAME_END = re.compile(r"╰─+╯")  # the last line of a traceback by r
 _BROKEN_AT: Final = 55  # rich breaks a message at a blank near the terminal's width: a shorter line is its last
 _GOES_ON: Final = re.compile(r" {1,2}(?!File \")[A-Z][a-z]+ \w+ ")  # a sentence below an exception, indented a little
 _MOST_MESSAGE_LINES: Final = 4
-_IGNORED: Final = ("Exception ignored ", "Error in atexit._run_exitfuncs:")
+_IGNORED: Final = ("Exception ignored ", "Error in atexit._run_exitfuncs:", "--- Logging error ---")
+_OF_LOGGING: Final = re.compile(r"Call stack:|Message: |Arguments: |  ")
 _FRAME: Final = re.compile(r'\s*File "[^"]+", line \d+')
 _LIBRARY: Final = re.compile(r'/(?:site|dist)-packages/|/lib/python3|File "<')
 _NUMBERS: Final = re.compile(r"[\d.]+")
@@ -57,10 +58,17 @@ def drop_ignored(lines: Sequence[LogLine], heads: tuple[str, ...] = _IGNORED) ->
         if index > end and line.text.startswith(heads):
             below = range(index, min(index + _MOST_FRAME_LINES, len(lines)))
             head = next((at for at in below if lines[at].text.endswith(HEADER)), None)
-            end = index if head is None else _find_exception(lines, head + 1) or head
+            end = _end_of_logging(lines, index if head is None else _find_exception(lines, head + 1) or head)
         elif index > end:
             kept.append(line)
     return kept
+
+
+def _end_of_logging(lines: Sequence[LogLine], exception: int) -> int:
+    """Return the last line of what `logging` prints below an exception of its own; else that of the exception."""
+    if not lines[exception + 1 : exception + 2] or not lines[exception + 1].text.startswith("Call stack:"):
+        return exception
+    return max(takewhile(lambda at: _OF_LOGGING.match(lines[at].text), range(exception + 1, len(lines))))
 
 
 def drop_noise(lines: Sequence[LogLine]) -> list[LogLine]:
@@ -88,6 +96,7 @@ def find_tracebacks(lines: Sequence[LogLine]) -> list[Traceback]:
     while index < len(lines):
         text = lines[index].text
         if text.endswith(HEADER):
+            link = text if text.startswith("Original ") else link
             end = _find_exception(lines, index + 1)
             if end is not None:
                 before = found.pop() if link and found else None
@@ -133,7 +142,8 @@ def join_message(lines: Sequence[LogLine], index: int) -> LogLine:
     lines of any kind where rich has broken it.
     """
     line = lines[index]
-    is_broken = index > 0 and _RICH_FRAME_END.match(lines[index - 1].text) and len(line.text) >= _BROKEN_AT
+    may_break = len(line.text) >= _BROKEN_AT or line.text[-1:].isalnum()
+    is_broken = may_break and index > 0 and _RICH_FRAME_END.match(lines[index - 1].text) is not None
     for below in lines[index + 1 : index + 1 + _MOST_MESSAGE_LINES]:
         text = below.text
         is_indented = text.startswith("  ") and line is not lines[index]

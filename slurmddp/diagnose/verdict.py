@@ -37,6 +37,8 @@ _STRONGER: Final = (
     ({"time-limit", "preempted", "node-lost", "controller-silent", "cancelled"}, {"shell-setup", "submission-options"}),
     ({"time-limit", "preempted", "node-lost"}, {"cancelled"}),
     ({"node-lost"}, {"gpu-broken"}),
+    ({"mpi-failed"}, {"step-refused"}),
+    ({"out-of-memory"}, {"cancelled"}),
 )
 """Beside the first of two, the second is no cause: a job that ended later, why Slurm cancelled it, and what it lost."""
 _EXTERNAL_ENDS: Final = frozenset({"SIGKILL", "SIGBUS", "out of memory"})  # no exception of the rank causes them

@@ -261,3 +261,77 @@ def test_an_exit_status_alone_is_a_failure_of_unknown_cause():
     assert (
         judge("[launch.py:320:sigkill_handler] ['/opt/python', 't.py'] exits with return code = 1\n").cause == "unknown"
     )
+
+
+BTLS = (
+    "srun: error: Unable to create step for job 106: More processors requested than permitted\n"
+    "At least one pair of MPI processes are unable to reach each other for\nMPI communications.\n"
+    "  Process 1 ([[11151,1],1]) is on host: n4\n  BTLs attempted: self\n"
+    "[n4:96117] *** An error occurred in MPI_Comm_dup\n"
+)
+LOADER = trace("AssertionError: Caught AssertionError in DataLoader worker process 0.", MAIN.format(9)) + trace(
+    "AssertionError: the shared memory is gone", '/home/me/data.py", line 247, in __iter__'
+).replace("Traceback", "Original Traceback")
+CONDA = (
+    "/opt/conda/bin/conda: line 3: import: command not found\n"
+    "/opt/conda/bin/conda: line 6: syntax error near unexpected token `x'\n"
+)
+OF_MEMORY = (
+    "slurmstepd-n4: error: *** JOB 17 ON n4 CANCELLED AT 2023-06-29T15:21:53 ***\n"
+    "slurmstepd-n4: error: Detected 30 oom-kill event(s) in StepId=17.batch. Some of your processes may have "
+    "been killed by the cgroup out-of-memory handler.\n"
+)
+LOGGING = (
+    "--- Logging error ---\n"
+    + trace(
+        "TypeError: not all arguments converted during string formatting",
+        '/opt/lib/python3.6/logging/__init__.py", line 9',
+    )
+    + "Call stack:\n  File \"train.py\", line 335, in <module>\n    main()\nMessage: 'Total :'\nArguments: (5.2,)\n"
+)
+LSF_WELL = (
+    "------------------------------------------------------------\nSender: LSF System <lsfadmin@n4>\n"
+    "Terminated at Wed Apr  9 08:25:14 2025\n# LSBATCH: User input\n./train.sh\n\nSuccessfully completed.\n\n"
+    "Resource usage summary:\n\n    CPU time :         21.08 sec.\n    Max Memory :       88 MB\n"
+    "    Average Memory :   71.00 MB\n    Total Requested Memory : 4000.00 MB\n    Delta Memory :   3912.00 MB\n"
+    "    Max Swap :         -\n    Max Processes :    4\n    Max Threads :      25\n    Run time :  13 sec.\n"
+    "    Turnaround time :  15 sec.\n\nThe output (if any) is above this job summary.\n\nPS:\n\n"
+    "Read file <output.err> for stderr output of this job.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "words"),
+    [
+        (BTLS, "mpi-failed", "it tried self"),
+        (LOADER, "exception", "the shared memory is gone"),
+        (
+            CONDA + trace("ModuleNotFoundError: No module named 'numpy._core'", MAIN.format(9)),
+            "import-error",
+            "NumPy 2",
+        ),
+        (STEPS + LOGGING * 2, "none", "no failure"),
+        (LSF_WELL, "none", "ended well"),
+        (OF_MEMORY, "out-of-memory", ""),
+        (trace("httpx.ConnectError: [Errno 111] Connection refused", MAIN.format(9)), "service-unreachable", "refused"),
+        (trace("urllib.error.HTTPError: HTTP Error 403: Forbidden", MAIN.format(9)), "download-failed", "403"),
+        ("Attempting to use an MPI routine before initializing MPICH\n", "mpi-failed", "MPI_Init"),
+    ],
+)
+@pytest.mark.parametrize("label", ["", "0: "])
+def test_the_root_and_not_what_stands_beside_it(text, cause, words, label):
+    found = judge("".join(f"{label}{line}\n" if line else "\n" for line in text.splitlines()))
+    assert (found.cause, words in found.what) == (cause, True), found.what
+
+
+def test_a_rank_that_was_terminated_with_the_others_is_not_the_first_that_failed():
+    rich = (
+        "╭───── Traceback (most recent call last) ─────╮\n│ /home/me/train.py:12 in main │\n╰─────────────────────╯\n"
+    )
+    raised = f"{rich}FileNotFoundError: Unable to find \n'/data/camoscio.json'\nWaiting up to 30 seconds\n"
+    ends = "".join(
+        f"srun: error: n{at}: task {at}: Exited with exit code {1 if at == 7 else 143}\n" for at in (3, 6, 7, 5)
+    )
+    found = judge(raised + ends + raised)
+    assert (found.cause, found.rank, found.host) == ("file-missing", 7, "n7")
+    assert "/data/camoscio.json" in found.what
