@@ -136,7 +136,15 @@ def _judge_causes(evidence: Evidence) -> Diagnosis | None:
     of_first = (seen for seen in specific or causes if number is not None and seen.rank == number)
     root = next((seen for seen in of_first if seen.time is None or not evidence.attempt), None)
     first = root or _find_earliest(specific or causes)
-    return _diagnose_observation(evidence, first) if first else None
+    return _tell_last(_diagnose_observation(evidence, first), first, causes[-1]) if first else None
+
+
+def _tell_last(found: Diagnosis, first: Observation, last: Observation) -> Diagnosis:
+    """Return the diagnosis with what the output ends with, if that is another exception: it may be of a later start."""
+    is_other = last.what != first.what and last.line.file == first.line.file and last.line.number > first.line.number
+    if not is_other or last.rank is not None or "exception" not in (first.rule.place, last.rule.place):
+        return found
+    return replace(found, sure="likely", others="; ".join(filter(None, (found.others, f"at the end: {last.what}"))))
 
 
 def _is_last(seen: Observation) -> bool:

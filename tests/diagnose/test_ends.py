@@ -335,3 +335,11 @@ def test_a_rank_that_was_terminated_with_the_others_is_not_the_first_that_failed
     found = judge(raised + ends + raised)
     assert (found.cause, found.rank, found.host) == ("file-missing", 7, "n7")
     assert "/data/camoscio.json" in found.what
+
+
+def test_another_exception_at_the_end_is_told_and_makes_the_first_a_likely_cause():
+    """Two starts in one file, or two processes of one: their order alone does not say which."""
+    first, last = trace("ValueError: no padding token", MAIN.format(24)), trace("KeyError: 'rise-3'", MAIN.format(25))
+    found = judge(first * 3 + last)
+    assert (found.sure, found.others) == ("likely", "at the end: the program raised KeyError: 'rise-3'")
+    assert judge(first * 3).sure == "certain"
