@@ -42,7 +42,7 @@ _OF_ANY: Final = tuple(
         r"(?i:WTERMSIG|received signal:?|EXIT STRING.*\(signal) (?P<number>4|6|7|9|11)\b",
         r"\b[Ss]ignal (?P<number>4|6|7|9|11) \(",
         rf"(?:{_ENDED_BY}|exit codes? .*|\*\*\* |Signal \d+ \()(?P<signal>{_SIGNAL})\b",
-        rf"{_SHELL}(?P<word>[Kk]illed|[Ss]egmentation fault|[Bb]us error|[Aa]bort(?:ed)?)\b",
+        rf"{_SHELL}(?P<word>[Kk]illed|[Tt]erminated|[Ss]egmentation fault|[Bb]us error|[Aa]bort(?:ed)?)\b",
         rf"{_SHELL}(?P<word>[Ii]llegal (?:hardware )?instruction)\b",
     )
 )

@@ -141,8 +141,9 @@ def _judge_causes(evidence: Evidence) -> Diagnosis | None:
 
 def _tell_last(found: Diagnosis, first: Observation, last: Observation) -> Diagnosis:
     """Return the diagnosis with what the output ends with, if that is another exception: it may be of a later start."""
-    is_other = last.what != first.what and last.line.file == first.line.file and last.line.number > first.line.number
-    if not is_other or last.rank is not None or "exception" not in (first.rule.place, last.rule.place):
+    is_later = last.line.file == first.line.file and last.line.number > first.line.number
+    is_other = last.what != first.what and (last.rule.general or last.rule.key != first.rule.key)
+    if not (is_later and is_other) or last.rank is not None or last.rule.place != "exception":
         return found
     return replace(found, sure="likely", others="; ".join(filter(None, (found.others, f"at the end: {last.what}"))))
 

@@ -343,3 +343,56 @@ def test_another_exception_at_the_end_is_told_and_makes_the_first_a_likely_cause
     found = judge(first * 3 + last)
     assert (found.sure, found.others) == ("likely", "at the end: the program raised KeyError: 'rise-3'")
     assert judge(first * 3).sure == "certain"
+
+
+CONDOR = (
+    "006 (119224.000.000) 2022-03-07 20:43:34 Image size of job updated: 8243\n\t26703  -  MemoryUsage of job (MB)\n"
+    "...\n005 (119224.000.000) 2022-03-07 20:48:36 Job terminated.\n\t(1) Normal termination (return value {})\n"
+    "\t\tUsr 0 04:02:18, Sys 0 01:01:01  -  Run Remote Usage\n\t606  -  Run Bytes Received By Job\n"
+    "\tPartitionable Resources :    Usage  Request\n\t   Gpus (Average)       :     0.59        1\n"
+    "\t   Memory (MB)          : 26703       51200\n\n\tJob terminated of its own accord at 2022-03-07T11:48Z.\n...\n"
+)
+GIT = (
+    "Error: connect ENOENT /tmp/vscode-git-d585d619c9.sock\nremote: Repository not found.\n"
+    "fatal: Authentication failed for 'https://github.com/me/it.git/'\nConverting the notebook\nWriting 128 bytes\n"
+)
+VLLM = (
+    "ERROR 12-28 17:10:15 multiproc_worker_utils.py:116] Worker VllmWorkerProcess pid 3437883 died, exit code: -15\n"
+    "INFO 12-28 17:10:15 multiproc_worker_utils.py:120] Killing local vLLM worker processes\n"
+)
+OFI = (
+    "Abort(1614479) on node 0 (rank 0 in comm 0): Fatal error in PMPI_Init: Unknown error class, error stack:\n"
+    "MPID_Init(1561)..............:\n"
+    "create_vni_context(2221).....: OFI endpoint open failed (ofi_init.c:2221:create_vni_context:Invalid argument)\n"
+)
+NO_DEVICE = "cuda_driver.cc:274] failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected\n"
+DEACTIVATE = "conda: error: argument COMMAND: invalid choice: 'deactivate' (choose from 'clean', 'run')\n"
+SKIPPED = "[skip] Failed to load symnco_tsp50.ckpt: the file is of another model\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "words"),
+    [
+        (CONDOR.format(0), "none", "ended well"),
+        (CONDOR.format(1), "unknown", ""),
+        (GIT, "none", ""),
+        (STEPS + VLLM, "none", "no failure"),
+        (NO_DEVICE + "the probe has passed\nA: PASS\n", "none", "no failure"),
+        (STEPS + SKIPPED + "Saved the results to out.csv\n", "none", ""),
+        (
+            DEACTIVATE + trace("FileNotFoundError: [Errno 2] No such file or directory: 'x'", MAIN.format(9)),
+            "file-missing",
+            "",
+        ),
+        (OFI, "mpi-failed", "OFI endpoint open failed"),
+        (OFI[: OFI.index("create")], "mpi-failed", "MPI_Init"),
+        (f"{STEPS}run.sh: line 32: 4067342 Terminated              python train.py\n", "rank-terminated", "SIGTERM"),
+        ("node_manager.cc:170: This node has beem marked as dead.\n", "ray-node-dead", ""),
+        ("/bin/bash: ./job.sh: Permission denied\n\nExited with exit code 126.\n", "not-executable", "./job.sh"),
+        ("  (0) Not found:  train/1.jpg; No such file or directory\n", "file-missing", "train/1.jpg"),
+        ("ibv_create_cq(cqe=4096) failed: Cannot allocate memory\n", "locked-memory", ""),
+    ],
+)
+def test_what_batch_systems_shells_and_libraries_say_at_an_end(text, cause, words):
+    found = judge(text)
+    assert (found.cause, words in found.what) == (cause, True), found.what
