@@ -67,6 +67,12 @@ def open_states(content: bytes) -> Iterator[OwnState]:
         content = content[end:]
 
 
+def open_row(row: bytes, secret: str) -> OwnState | None:
+    """Return the state at the beginning of a row that was sent, if it is whole and was sealed with the secret."""
+    sealed = row[: _HEAD.size + _HEAD.unpack_from(row)[0]]
+    return next(open_states(sealed)) if is_sealed(sealed, secret) else None
+
+
 class Partners:
     """Two other ranks, one of them on another node where there is one, that keep the states of this rank.
 

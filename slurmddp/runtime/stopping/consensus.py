@@ -47,7 +47,8 @@ class LoopStop:
         """Optimizer steps finished."""
         self._is_on = False
         self._progress = Progress()
-        self._group: dist.ProcessGroup | None = None
+        self.group: dist.ProcessGroup | None = None
+        """The gloo group by which they agree; None where this process is alone."""
         self._work: dist.Work | None = None
         self._sent = torch.zeros(0, dtype=torch.int64)
 
@@ -65,7 +66,7 @@ class LoopStop:
         They agree by `group`, a gloo group, or by a new one of `world_size` ranks. `measure` is called once a round.
         """
         record_mlflow_run(self.stopping.rank)
-        self._group, self._measure = group or form_control_group(world_size), measure
+        self.group, self._measure = group or form_control_group(world_size), measure
         self.step, self._progress, self._is_on = step, Progress(), True
         self._work, self._steps, self._round, self._began = None, 0, 1, time.monotonic()
         self.stopping.enter(Phase.LOOP, progress=self._progress, **hooks)
@@ -82,7 +83,7 @@ class LoopStop:
         self._progress.finished_at = now
         self.step = step
         stop = self.stopping.signals.stop_requested
-        if self._group is None:
+        if self.group is None:
             return Decision(stop, save)
         self._steps += 1
         if self._steps < self._round:
@@ -94,7 +95,7 @@ class LoopStop:
     def conclude(self) -> bool:
         """Run the last round: wait for the other ranks, and return whether all stop after the last step."""
         stop = self.stopping.signals.stop_requested
-        if not self._is_on or self._group is None:
+        if not self._is_on or self.group is None:
             return self._is_on and stop
         decided = self._collect()
         self._submit(stop=stop or decided.stop, save=False)
@@ -112,10 +113,10 @@ class LoopStop:
     def _submit(self, *, stop: bool, save: bool) -> None:
         now = time.monotonic()
         step_us = round((now - self._began) * 1e6) // max(self._steps, 1)
-        backwards_us = [0] * dist.get_world_size(self._group)
-        backwards_us[dist.get_rank(self._group)] = self._measure()
+        backwards_us = [0] * dist.get_world_size(self.group)
+        backwards_us[dist.get_rank(self.group)] = self._measure()
         self._sent = torch.tensor([stop, save, step_us, *backwards_us], dtype=torch.int64)
-        self._work = dist.all_reduce(self._sent, dist.ReduceOp.MAX, self._group, async_op=True)
+        self._work = dist.all_reduce(self._sent, dist.ReduceOp.MAX, self.group, async_op=True)
         self._steps, self._began = 0, now
 
     def end(self, phase: Phase = Phase.SCRIPT, **hooks: Any) -> None:
