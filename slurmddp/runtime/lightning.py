@@ -7,6 +7,7 @@ answer to SIGTERM is not enough: each rank leaves after a different batch, saves
 from __future__ import annotations
 import importlib
 import itertools
+import shutil
 import signal
 import zipfile
 from functools import partial
@@ -14,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from slurmddp.runs.files import append_record, read_records
-from slurmddp.runtime.checkpoint.survivors import versions_of
+from slurmddp.runtime.checkpoint.last_step import LastStep
 from slurmddp.runtime.exiting.classify import Stopped
-from slurmddp.runtime.launch.process import print_line
 from slurmddp.runtime.rank_process import this_process
 from slurmddp.runtime.stopping.consensus import LoopStop
 from slurmddp.runtime.stopping.policy import Phase
@@ -75,9 +75,7 @@ class _SaveAtStop:
         self._offered = offered
         self._loops: Any = None
         """Where the training stood after the last finished step, as a checkpoint has it; None if this is not known."""
-        self._versions: list[int] = []
-        """Of each parameter after that step."""
-        self._buffers: dict[str, Any] = {}
+        self._last: LastStep | None = None
 
     @property
     def ckpt_path(self) -> str | None:
@@ -100,6 +98,14 @@ class _SaveAtStop:
             for number, handler in self._handlers.items():
                 signal.signal(number, handler)
             self._stop.begin(trainer.global_step, world_size=trainer.world_size, rescue=partial(self._rescue, trainer))
+            is_ddp = type(trainer.strategy).__name__ == "DDPStrategy" and trainer.strategy.root_device.type == "cpu"
+            if is_ddp and self._stop.group:
+                self._last = LastStep(self._stop, trainer.lightning_module)
+
+    def on_before_optimizer_step(self, trainer: Any, *_: Any) -> None:
+        """Give all ranks the buffers that the step ends with."""
+        if self._last:
+            self._last.share(trainer.global_step + 1)
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         """Stop after the step that all ranks agreed on; a batch that only accumulates gradients is no step."""
@@ -119,7 +125,7 @@ class _SaveAtStop:
         trainer.strategy.remove_checkpoint(self._file)
         if self._stop.stopping.rank.is_main:
             for left in self._file.parent.glob(f"{self._file.stem}.*"):  # the record, and what a survivor died over
-                left.unlink(missing_ok=True)
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
         self._stop.end()
 
     def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:
@@ -134,34 +140,23 @@ class _SaveAtStop:
         """Keep the file: Lightning calls this after an evaluation too, where its own callback would remove the file."""
 
     def _keep(self, trainer: Any) -> None:
-        """Keep what the next step changes before its optimizer begins, where all ranks hold the same on the CPU."""
-        is_ddp = type(trainer.strategy).__name__ == "DDPStrategy" and trainer.strategy.root_device.type == "cpu"
+        """Keep what the next step changes before its optimizer begins."""
         self._loops = None
-        if is_ddp and trainer.world_size > 1 and trainer.global_step == trainer.fit_loop.epoch_loop.total_batch_idx + 1:
-            module = trainer.lightning_module
-            self._versions = versions_of(module.parameters())
-            self._buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+        if self._last and trainer.global_step == trainer.fit_loop.epoch_loop.total_batch_idx + 1:
+            self._last.finish(trainer.global_step)
             self._loops = trainer._checkpoint_connector._get_loops_state_dict()  # noqa: SLF001 - no public name
 
     def _rescue(self, trainer: Any) -> None:
         """Save the last finished step, as the first rank that survives a fault, if this rank still holds it."""
-        rank, module, loops = self._stop.stopping.rank, trainer.lightning_module, self._loops
-        if loops is None or versions_of(module.parameters()) != self._versions:
-            return
-        new = self._file.with_suffix(f".{rank.job}.{rank.attempt}")
-        try:
-            new.touch(exist_ok=False)
+        rank, loops = self._stop.stopping.rank, self._loops
+
+        def write(path: Path, _: object, buffers: dict[str, Any]) -> None:
             checkpoint = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)  # noqa: SLF001 - as above
-            state = {name: self._buffers.get(name, value) for name, value in checkpoint["state_dict"].items()}
-            trainer.strategy.checkpoint_io.save_checkpoint({**checkpoint, "state_dict": state, "loops": loops}, new)
-            self._stop.check_owner(anyone=True)
-            if versions_of(module.parameters()) == self._versions:
-                new.replace(self._file)
-                print_line(f"rank {rank.rank} saved step {trainer.global_step}, the last finished one")
-        except FileExistsError:  # another one saves
-            return
-        except (OSError, RuntimeError) as error:  # torch's own for a full disk
-            print_line(f"rank {rank.rank} could not save step {trainer.global_step}: {error}")
+            changed = {"state_dict": {**checkpoint["state_dict"], **buffers}, "loops": loops}
+            trainer.strategy.checkpoint_io.save_checkpoint({**checkpoint, **changed}, path)
+
+        if self._last and loops is not None:
+            self._last.save(self._file.with_suffix(f".{rank.job}.{rank.attempt}"), self._file, write)
 
     def _save_and_leave(self, trainer: Any) -> None:
         self._stop.check_owner()

@@ -13,19 +13,16 @@ import json
 import os
 import random
 import shutil
-import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from slurmddp.errors import RankError
 from slurmddp.runs.files import append_record, read_records
 from slurmddp.runtime import patches
 from slurmddp.runtime.exiting.classify import Stopped
 from slurmddp.runtime.imports import after_import
-from slurmddp.runtime.launch.process import print_line
 from slurmddp.runtime.stopping.policy import Phase
 from slurmddp.runtime.stopping.stopping import Stopping
 
@@ -97,10 +94,11 @@ class _SaveAtStop:
         chosen = [given]
         if self.stop.stopping.rank.is_main:
             self.stop.check_owner()
+            rank = self.stop.stopping.rank
             newest, incomplete = self._record.sort(self._trainer.args.world_size)
             for path in incomplete:
-                path.rename(self._name("incomplete", path))
-            for left in Path(self._record.folder).glob(f"survivor-checkpoint-*-{self.stop.stopping.rank.job}-*"):
+                path.rename(path.with_name(f"incomplete-{path.name}-{rank.job}-{rank.attempt}"))
+            for left in Path(self._record.folder).glob(f"survivor-{rank.job}-*"):
                 shutil.rmtree(left, ignore_errors=True)
             is_path = isinstance(given, (str, os.PathLike))
             if not is_path or Path(given).resolve() in incomplete:
@@ -117,20 +115,11 @@ class _SaveAtStop:
             self._record.append(world_size=args.world_size)  # before this attempt writes there
         if self.stop.stopping.signals.all_handlers_ours:
             self.stop.begin(state.global_step, world_size=args.world_size, rescue=self._rescue)
-            if self.stop.group and _is_replicated(self._trainer):
+            is_ddp = type(self._trainer.model_wrapped).__name__ == "DistributedDataParallel"
+            if is_ddp and self.stop.group and args.device.type == "cpu":
                 from slurmddp.runtime.checkpoint.last_step import LastStep  # noqa: PLC0415 - torch, as above
 
-                self.last = LastStep(self._trainer.model, self.stop.group, self.stop.stopping.rank, _collect_random)
-
-    def on_epoch_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
-        """Give all ranks the random state that begins an epoch: its loader draws from it."""
-        self.on_step_begin(args, state)
-
-    def on_step_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
-        """Give all ranks the random state that begins a step, where the last step is over with its evaluation."""
-        del args
-        if self.last:
-            self.last.settle(state.global_step)
+                self.last = LastStep(self.stop, self._trainer.model, _collect_random)
 
     def on_pre_optimizer_step(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
         """Give all ranks the random state that the step ends with: no rank may finish a step that it cannot save."""
@@ -140,7 +129,9 @@ class _SaveAtStop:
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Save after the step that all ranks agreed on; at the last one of an epoch, after the epoch's evaluation."""
-        self._keep(state, control)
+        if self.last:
+            self._tokens = state.num_input_tokens_seen
+            self.last.finish(state.global_step)
         decided = self.stop.poll(state.global_step).stop
         if state.global_step >= state.max_steps:
             decided = self.stop.conclude() or decided
@@ -148,9 +139,14 @@ class _SaveAtStop:
         if state.epoch != int(state.epoch) and state.global_step < state.max_steps:
             self._save_if_stopping(args, control)
 
+    def on_evaluate(self, *_: Any, **__: Any) -> None:
+        """Leave this step to the older checkpoint: the evaluation has drawn random numbers."""
+        if self.last:
+            self.last.forget()
+
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Save after the last step of an epoch."""
-        self._keep(state, control)
+        del state
         self._save_if_stopping(args, control)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -180,74 +176,38 @@ class _SaveAtStop:
             args.save_strategy = type(args.save_strategy)("steps")
         control.should_save = self._leaves_at_save = True
 
-    def _keep(self, state: Any, control: Any) -> None:
-        """Keep the last finished step, unless an evaluation of it follows, which a resumed training would not do."""
-        if self.last:
-            self._tokens = state.num_input_tokens_seen
-            self.last.finish(state.global_step, is_settled=not control.should_evaluate)
-
     def _rescue(self) -> None:
-        """Save the last finished step, as the first rank that survives a fault, if this rank still holds it."""
-        last, rank = self.last, self.stop.stopping.rank
-        final = Path(self._record.folder, f"checkpoint-{last.step}") if last and last.is_held() else None
-        newest, incomplete = self._record.sort(rank.world_size) if final else (None, [])
-        if final is None or newest == str(final):
-            return
-        new = self._name("survivor", final)
-        try:
-            states, buffers = last.read()
-            new.mkdir(parents=True)
-        except FileExistsError:  # another one saves
-            return
-        except (RankError, OSError) as error:
-            print_line(f"rank {rank.rank} could not save step {last.step}: {error}")
-            return
-        try:
-            self._write(new, states, buffers)
-            self.stop.check_owner(anyone=True)
-            if last.is_held():
-                if final in incomplete and (final / STATE).exists():  # rank 0 writes nothing more there
-                    final.rename(self._name("incomplete", final))
-                new.rename(final)
-                print_line(f"rank {rank.rank} saved step {last.step}, the last finished one")
-        except Exception as error:  # noqa: BLE001 - for a full disk, each library has an error of its own
-            print_line(f"rank {rank.rank} could not save step {last.step}: {error}")
-        finally:
-            shutil.rmtree(new, ignore_errors=True)
+        """Save the last finished step, as the first rank that survives a fault, if this rank still holds it.
+
+        Not one whose evaluation is still to come: a resumed training would leave that out.
+        """
+        trainer, rank, state = self._trainer, self.stop.stopping.rank, self._trainer.state
+        final = Path(self._record.folder, f"checkpoint-{state.global_step}")
+        ends_epoch = trainer.args.eval_strategy == "epoch" and state.epoch == int(state.epoch)
+        if self.last and not (trainer.control.should_evaluate or ends_epoch or final.exists()):
+            new = final.with_name(f"survivor-{rank.job}-{rank.attempt}-{state.global_step}")
+            self.last.save(new, final, self._write)
 
     def _write(self, folder: Path, states: list[Any], buffers: Any) -> None:
         """Write what Trainer's own `_save_checkpoint` writes, without the other ranks, as if this one were rank 0."""
-        import numpy as np  # noqa: PLC0415 - as above
+        import numpy as np  # noqa: PLC0415 - of transformers
         import torch  # noqa: PLC0415 - as above
 
-        trainer, args = copy.copy(self._trainer), copy.copy(self._trainer.args)
-        args.distributed_state = SimpleNamespace(process_index=0, local_process_index=0)  # which decide who saves
+        trainer, args, name = copy.copy(self._trainer), copy.copy(self._trainer.args), str(folder)
+        args.distributed_state = SimpleNamespace(process_index=0, local_process_index=0)  # they decide who saves
         trainer.args = args
-        trainer._save(str(folder), {**trainer.model.state_dict(), **buffers})  # noqa: SLF001 - as below, no public name
-        trainer._save_optimizer_and_scheduler(str(folder))  # noqa: SLF001
-        trainer._save_scaler(str(folder))  # noqa: SLF001
+        trainer._save(name, {**trainer.model.state_dict(), **buffers})  # noqa: SLF001 - no public name writes alone
+        trainer._save_optimizer_and_scheduler(name)  # noqa: SLF001
+        trainer._save_scaler(name)  # noqa: SLF001
         torch.save(self._trainer.args, folder / "training_args.bin")
         for number, state in enumerate(states):
-            name, numbers, *more = state["numpy"]
-            state["numpy"] = (name, np.frombuffer(numbers, np.uint32), *more)
+            kind, numbers, *more = state["numpy"]
+            state["numpy"] = (kind, np.frombuffer(numbers, np.uint32), *more)
             torch.save(state, folder / f"rng_state_{number}.pth")
-        callbacks = [*trainer.callback_handler.callbacks, trainer.control]
-        stateful = [one for one in callbacks if type(one).__name__ in trainer.state.stateful_callbacks]
-        state = dataclasses.replace(
-            trainer.state, stateful_callbacks=stateful, num_input_tokens_seen=self._tokens, is_world_process_zero=True
-        )
-        state.save_to_json(str(folder / STATE))
-
-    def _name(self, prefix: str, path: Path) -> Path:
-        rank = self.stop.stopping.rank
-        return path.with_name(f"{prefix}-{path.name}-{rank.job}-{rank.attempt}")
-
-
-def _is_replicated(trainer: Any) -> bool:
-    """Tell whether each rank holds the whole training, on the CPU, and a checkpoint has Trainer's own files alone."""
-    own = sys.modules["transformers.trainer"].Trainer
-    is_ddp = type(trainer.model_wrapped).__name__ == "DistributedDataParallel" and trainer.args.device.type == "cpu"
-    return is_ddp and type(trainer)._save_checkpoint is own._save_checkpoint  # noqa: SLF001 - no public name
+        known, callbacks = trainer.state.stateful_callbacks, [*trainer.callback_handler.callbacks, trainer.control]
+        stateful = [callback for callback in callbacks if type(callback).__name__ in known]
+        changed = {"stateful_callbacks": stateful, "num_input_tokens_seen": self._tokens}
+        dataclasses.replace(trainer.state, **changed).save_to_json(str(folder / STATE))
 
 
 def _collect_random() -> dict[str, Any]:

@@ -51,6 +51,26 @@ def test_hugging_faces_trainer_saves_at_each_notice_and_goes_on_there(
     assert foreign.exists() and not broken.exists() and list(own.glob("incomplete-checkpoint-1000-*"))
 
 
+@pytest.mark.parametrize("nodes", [1, pytest.param(2, marks=pytest.mark.soak)])
+def test_what_the_ranks_that_survive_a_killed_one_have_done_is_not_done_again(submit, wait_for_job, tmp_path, nodes):
+    """Killed are rank 1 and then rank 0, whose batch statistics count; without a checkpoint of the script's own."""
+    script = str(PROGRAMS / "hf_trainer.py")
+    calm = submit("calm", "fork", script, "8", str(tmp_path / "calm"), "0", nodes=nodes)
+    wait_for_job(calm.job_id)
+    words = [script, "8", str(tmp_path / "own"), str(STEP_S), 'save_strategy="no"', "dataloader_num_workers=1"]
+    job = submit("fit", "srun", *words, nodes=nodes)
+    for start in range(2):
+        job.until_said(f"epoch {2 * start + 2} done")
+        kill_rank(job, rank=1 - start)
+        until(lambda start=start: job.output().count("started at step") == 2 * start + 4, otherwise=job.story)
+    assert wait_for_job(job.job_id)["JobState"] == "COMPLETED", job.story()
+    saved = re.findall(r"saved step (\d+), the last finished one", job.output())
+    steps = [step for step in re.findall(r"started at step (\d+)", job.output()) if step != "0"]
+    assert sorted(steps, key=int) == [saved[0], saved[0], saved[1], saved[1]], job.story()
+    assert 16 <= int(saved[0]) < int(saved[1])
+    assert final_weights(job.output()) == final_weights(calm.output()), job.story()
+
+
 def final_weights(output: str) -> set[str]:
     weights = set(re.findall(r"final weights (\w+ at step \d+)", output))
     assert len(weights) == 1, output

@@ -69,13 +69,13 @@ def places(output: str) -> set[tuple[str, ...]]:
     return set(PLACE.findall(output))
 
 
-def kill_rank(job: Job, *, also_others: bool = False) -> None:
-    """End the last rank of a job without a warning, or all, if it has begun."""
-    ranks = {pid: place for pid in Path("/proc").glob("[0-9]*") if (place := _rank_of(pid, job)) is not None}
-    last = max(ranks.values(), default=None)
-    for pid, place in ranks.items():
-        if place == last or also_others:
-            os.kill(int(pid.name), signal.SIGKILL)
+def kill_rank(job: Job, *, rank: int | None = None, also_others: bool = False) -> None:
+    """End a rank that srun has started, or the last one of a job, or all, without a warning, if it has begun."""
+    found = sorted(place for pid in Path("/proc").glob("[0-9]*") if (place := _rank_of(pid, job)) is not None)
+    if rank is not None:
+        found = [place for place in found if place[0] == rank][:1]  # behind it come the workers of its loader
+    for _, pid in found if also_others else found[-1:]:
+        os.kill(pid, signal.SIGKILL)
 
 
 def _rank_of(process: Path, job: Job) -> tuple[int, int] | None:
