@@ -156,7 +156,8 @@ class _SaveAtStop:
             trainer.strategy.checkpoint_io.save_checkpoint({**checkpoint, **changed}, path)
 
         if self._last and loops is not None:
-            self._last.save(self._file.with_suffix(f".{rank.job}.{rank.attempt}"), self._file, write)
+            new = self._file.with_suffix(f".{rank.job}.{rank.attempt}.{trainer.global_step}")
+            self._last.save(new, self._file, write)
 
     def _save_and_leave(self, trainer: Any) -> None:
         self._stop.check_owner()

@@ -85,11 +85,12 @@ class LastStep:
     def save(self, new: Path, final: Path, write: Callable[[Path, list[Any], State], None]) -> None:
         """Save that step to `final`, as the first rank that makes the folder `new`, if this one still holds it.
 
-        `write` gets a path there, what `collect` returned on each rank, and the buffers. A full disk costs nothing.
+        `write` gets a path there, what `collect` returned on each rank, and the buffers. A full disk costs nothing; a
+        saved step leaves `new` empty, so that no other rank saves it again.
         """
         if not self._is_held():
             return
-        is_first = False
+        is_first = is_saved = False
         try:
             states = self._read()
             new.mkdir(parents=True)
@@ -98,10 +99,11 @@ class LastStep:
             self._stop.check_owner(anyone=True)
             if self._is_held():  # still
                 (new / final.name).replace(final)
+                is_saved = True
                 print_line(f"rank {self._rank.rank} saved step {self._step}, the last finished one")
         except Exception as error:  # noqa: BLE001 - for a full disk, each library has an error of its own
             if is_first or not isinstance(error, FileExistsError):  # else another one saves
                 print_line(f"rank {self._rank.rank} could not save step {self._step}: {error}")
         finally:
-            if is_first:
+            if is_first and not is_saved:
                 shutil.rmtree(new, ignore_errors=True)
