@@ -115,11 +115,13 @@ class _SaveAtStop:
             self._record.append(world_size=args.world_size)  # before this attempt writes there
         if self.stop.stopping.signals.all_handlers_ours:
             self.stop.begin(state.global_step, world_size=args.world_size, rescue=self._rescue)
-            is_ddp = type(self._trainer.model_wrapped).__name__ == "DistributedDataParallel"
-            if is_ddp and self.stop.group and args.device.type == "cpu":
+            trainer = self._trainer
+            is_ddp = type(trainer.model_wrapped).__name__ == "DistributedDataParallel" and args.device.type == "cpu"
+            saves = (type(trainer).save_model, type(trainer)._save_checkpoint)  # noqa: SLF001 - no public name
+            if self.stop.group and is_ddp and all(save.__module__ == "transformers.trainer" for save in saves):
                 from slurmddp.runtime.checkpoint.last_step import LastStep  # noqa: PLC0415 - torch, as above
 
-                self.last = LastStep(self.stop, self._trainer.model, _collect_random)
+                self.last = LastStep(self.stop, trainer.model, _collect_random)
 
     def on_pre_optimizer_step(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
         """Give all ranks the random state that the step ends with: no rank may finish a step that it cannot save."""
