@@ -197,8 +197,11 @@ class _SaveAtStop:
 
         trainer, args, name = copy.copy(self._trainer), copy.copy(self._trainer.args), str(folder)
         args.distributed_state = SimpleNamespace(process_index=0, local_process_index=0)  # they decide who saves
-        trainer.args = args
+        trainer.args, trainer.model = args, copy.copy(trainer.model)
+        trainer.model.should_save_on_this_rank = lambda _: True  # asked by `save_pretrained`, beside its argument
         trainer._save(name, {**trainer.model.state_dict(), **buffers})  # noqa: SLF001 - no public name writes alone
+        if not [*folder.glob("*model*")]:
+            raise OSError("this version of transformers has left out the model")
         trainer._save_optimizer_and_scheduler(name)  # noqa: SLF001
         trainer._save_scaler(name)  # noqa: SLF001
         torch.save(self._trainer.args, folder / "training_args.bin")

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers import PreTrainedConfig, PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
 
 
-class Regression(nn.Module):
+class Regression(PreTrainedModel):
     def __init__(self, step_s):
-        super().__init__()
+        super().__init__(PreTrainedConfig())
         self.layers = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout(0.1), nn.Linear(16, 1))
         self.step_s = step_s
+        self.post_init()
 
     def forward(self, inputs, labels):
         time.sleep((self.step_s + Path("slow").exists()) * self.training)
