@@ -134,6 +134,8 @@ class _SaveAtStop:
         if self.last:
             self._tokens = state.num_input_tokens_seen
             self.last.finish(state.global_step)
+            if args.eval_strategy == "epoch" and state.epoch == int(state.epoch):
+                self.last.forget()  # its evaluation follows, which a resumed training would leave out
         decided = self.stop.poll(state.global_step).stop
         if state.global_step >= state.max_steps:
             decided = self.stop.conclude() or decided
@@ -142,9 +144,16 @@ class _SaveAtStop:
             self._save_if_stopping(args, control)
 
     def on_evaluate(self, *_: Any, **__: Any) -> None:
-        """Leave this step to the older checkpoint: the evaluation has drawn random numbers."""
+        """Leave this step to the older checkpoint for the present: the evaluation has drawn random numbers."""
         if self.last:
             self.last.forget()
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        """Share the last step again if it was evaluated; the loader of an epoch draws random numbers, too."""
+        if self.last:
+            self.last.renew()
+
+    on_epoch_begin = on_step_begin
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Save after the last step of an epoch."""
@@ -179,15 +188,11 @@ class _SaveAtStop:
         control.should_save = self._leaves_at_save = True
 
     def _rescue(self) -> None:
-        """Save the last finished step, as the first rank that survives a fault, if this rank still holds it.
-
-        Not one whose evaluation is still to come: a resumed training would leave that out.
-        """
-        trainer, rank, state = self._trainer, self.stop.stopping.rank, self._trainer.state
-        final = Path(self._record.folder, f"checkpoint-{state.global_step}")
-        ends_epoch = trainer.args.eval_strategy == "epoch" and state.epoch == int(state.epoch)
-        if self.last and not (trainer.control.should_evaluate or ends_epoch or final.exists()):
-            new = final.with_name(f"survivor-{rank.job}-{rank.attempt}-{state.global_step}")
+        """Save the last finished step, as the first rank that survives a fault, if this rank still holds it."""
+        step, rank = self._trainer.state.global_step, self.stop.stopping.rank
+        final = Path(self._record.folder, f"checkpoint-{step}")
+        if self.last and not (self._trainer.control.should_evaluate or final.exists()):
+            new = final.with_name(f"survivor-{rank.job}-{rank.attempt}-{step}")
             self.last.save(new, final, self._write)
 
     def _write(self, folder: Path, states: list[Any], buffers: Any) -> None:

@@ -23,7 +23,7 @@ from slurmddp.runtime.stopping.consensus import LoopStop
 
 
 class LastStep:
-    """The last finished step. All ranks make it, and call `share` together."""
+    """The last finished step. All ranks make it, and call its methods but `save` alike."""
 
     def __init__(self, stop: LoopStop, module: nn.Module, collect: Callable[[], State] = dict) -> None:
         """Agree on the length of a message; `collect` returns what only this rank has, apart from its buffers."""
@@ -35,6 +35,7 @@ class LastStep:
         """The last finished one, and the last one whose messages have come."""
         self._versions: list[int] | None = None
         """Of each parameter after that step; None where this rank cannot save it."""
+        self._is_forgotten = False
         self._is_final = True
         """Whether no step has changed what was sent before its end."""
         self._sent = self._pack()
@@ -59,7 +60,7 @@ class LastStep:
             message = torch.frombuffer(sealed, dtype=torch.uint8)
             received = [torch.zeros_like(message) for _ in range(self._rank.world_size)]
             dist.all_gather(received, message, self._stop.group)
-        self._versions, self._received, self._shared = None, received, step
+        self._versions, self._received, self._shared, self._is_forgotten = None, received, step, False
 
     def finish(self, step: int) -> None:
         """Note a finished step, unless it has changed what was sent."""
@@ -69,7 +70,13 @@ class LastStep:
 
     def forget(self) -> None:
         """Note that something follows the last step, such as an evaluation, which a resumed training would not do."""
-        self._versions = None
+        self._versions, self._is_forgotten = None, self._step >= 0
+
+    def renew(self) -> None:
+        """Share the last step again, if it was forgotten: what followed is over."""
+        if self._is_forgotten:
+            self.share(self._step)
+            self.finish(self._step)
 
     def _is_held(self) -> bool:
         return self._versions is not None and versions_of(self._parameters) == self._versions

@@ -99,6 +99,22 @@ def test_a_step_that_is_not_held_any_more_is_not_saved(training, then):
     assert not training.saved and not training.new.exists()
 
 
+def test_a_step_is_saved_as_it_is_after_its_evaluation(training):
+    training.step(2)
+    training.last.forget()
+    training.drawn += 10
+    training.last.renew()
+    training.save()
+    assert training.saved[0][0] == [{"drawn": 11}]
+
+
+def test_what_is_evaluated_before_the_first_step_is_no_step(training):
+    training.last.forget()
+    training.last.renew()
+    training.save()
+    assert not training.saved
+
+
 def test_an_optimizer_that_begins_while_it_writes_makes_it_void(training):
     training.step(2)
     training.final.write_text("older")
