@@ -144,7 +144,7 @@ class Store:
             # as JSON, with a checksum of every byte after the checksum itself; `_decode` reads it
             rest = json.dumps(content, indent=1, allow_nan=False)[1:] + "\n"
             manifest = f'{{\n "checksum": "{hashlib.sha256(rest.encode()).hexdigest()}",{rest}'.encode()
-            _write(temporary / MANIFEST, manifest)
+            digest: str = save_bytes(manifest, temporary / MANIFEST)["sha256"]
             sync_folder(temporary)
             self.check_owner()
             temporary.rename(folder)
@@ -153,7 +153,7 @@ class Store:
             self.check_owner()  # its new owner may have removed the files
             raise
         sync_folder(self.folder)
-        return hashlib.sha256(manifest).hexdigest()
+        return digest
 
     def _verify_own(self, folder: Path) -> Saved | None:
         """Return a verified checkpoint of this run; None when it is broken, after renaming it."""
@@ -287,7 +287,10 @@ def save_states(states: Iterable[Any], path: Path) -> tuple[dict[str, Any], list
 
 def save_bytes(content: bytes, path: Path) -> dict[str, Any]:
     """Write a new file; return its `size` and `sha256`."""
-    _write(path, content)
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
     return {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
@@ -346,10 +349,3 @@ def _broken_if_lost(name: str) -> Iterator[None]:
         if error.errno not in _LOST:
             raise
         raise _BrokenError(f"{name}: {error.strerror}") from error
-
-
-def _write(path: Path, content: bytes) -> None:
-    with path.open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
