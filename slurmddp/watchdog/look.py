@@ -140,9 +140,8 @@ class Found:
 
     def _send_signal(self) -> None:
         """Ask without the GIL, once, a process that has a handler; one that was not answered yet is enough."""
-        folder, self._signal_at = f"/proc/{self.pid}", math.inf
-        self._signal_limit = time.monotonic() + _HANDLER_S
-        if _has_signal(folder, "SigCgt") and not _has_signal(folder, "ShdPnd"):
+        self._signal_at, self._signal_limit = math.inf, time.monotonic() + _HANDLER_S
+        if read_signals(self.pid, "SigCgt") & _BIT and not read_signals(self.pid, "ShdPnd") & _BIT:
             os.kill(self.pid, SIGNAL)
 
     def _read(self) -> str:
@@ -204,10 +203,10 @@ def _unescape(text: str) -> str:
     return _ESCAPED.sub(lambda match: chr(int(next(filter(None, match.groups())), 16)), text)
 
 
-def _has_signal(folder: str, mask: str) -> bool:
-    """Return whether our signal is in a mask of proc_pid_status(5)."""
-    found = re.findall(rf"^{mask}:\s*([0-9a-f]+)$", read_file(f"{folder}/status"), re.MULTILINE)
-    return bool(found) and bool(int(found[0], 16) & _BIT)
+def read_signals(pid: int, mask: str) -> int:
+    """Return a mask of signals of proc_pid_status(5), as `SigCgt`; 0 of a process that is gone."""
+    found = re.findall(rf"^{mask}:\s*([0-9a-f]+)$", read_file(f"/proc/{pid}/status"), re.MULTILINE)
+    return int(found[0], 16) if found else 0
 
 
 def _lock(file: int, deadline: float) -> None:

@@ -13,7 +13,7 @@ from slurmddp.runtime.launch.process import die_with_parent
 from slurmddp.runtime.stopping.policy import Phase
 from slurmddp.runtime.stopping.signals import CLOCK, SIGNALS
 from slurmddp.runtime.stopping.stopping import HEARD_LIMIT_S, NOTICE_LIMIT_S, SETTLE_LIMIT_S, SOON_S, Stopping
-from slurmddp.watchdog.look import read_file
+from slurmddp.watchdog.look import read_signals, read_stat
 from slurmddp.worker.run_script import map_to_snapshot
 
 
@@ -98,8 +98,7 @@ def _gets_signals(cgroups: Path) -> bool:
 
 def _catches(pid: int, numbers: tuple[signal.Signals, ...]) -> "bool | None":
     """Tell whether a process has a handler for one of the signals (proc_pid_status(5), SigCgt); None: it is gone."""
-    status = read_file(f"/proc/{pid}/status")
-    caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
-    if re.search(r"^State:\s*[ZX]", status, re.MULTILINE) or not caught:
+    caught = read_signals(pid, "SigCgt")
+    if read_stat(pid)[0] in "ZX":  # it may have ended before the mask was read
         return None
-    return any(int(caught[1], 16) >> (number - 1) & 1 for number in numbers)
+    return any(caught >> (number - 1) & 1 for number in numbers)
