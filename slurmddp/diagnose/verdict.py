@@ -13,7 +13,7 @@ from slurmddp.diagnose.flight_recorder import Divergence
 from slurmddp.diagnose.line_meanings import means
 from slurmddp.diagnose.log_reader import make_evidence
 from slurmddp.diagnose.rank_exits import RankExit
-from slurmddp.diagnose.rule_types import EXIT_STATUS, RESUME, UNKNOWN, Diagnosis, Line, Observation, Rule, compile_regex
+from slurmddp.diagnose.rule_types import EXIT_STATUS, RESUME, UNKNOWN, Diagnosis, Line, Observation, compile_regex
 from slurmddp.diagnose.rules import end_causes, load_rules
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.text import count
@@ -179,14 +179,10 @@ def _find_exit(evidence: Evidence, seen: Observation) -> RankExit | None:
         return next((end for end in evidence.exits if end.number == seen.rank and not end.is_node), None)
     if seen.rule.place == "exception":
         return next(iter(evidence.exits), None)
-    signals = ("SIGKILL", "out of memory") if seen.rule.key == _OUT_OF_MEMORY else _signals_of(seen.rule)
+    signals = {signal for signal, rule in end_causes().items() if rule.key == seen.rule.key}
+    signals |= {"SIGKILL"} if seen.rule.key == _OUT_OF_MEMORY else set()
     ended = [end for end in evidence.exits if end.signal in signals]
     return next((end for end in ended if end.host == seen.host), next(iter(ended), None))
-
-
-def _signals_of(rule: Rule) -> list[str]:
-    """Return the signals that end a rank for which a rule tells the cause."""
-    return [signal for signal, known in end_causes().items() if known.key == rule.key and signal.startswith("SIG")]
 
 
 def _judge_exits(evidence: Evidence) -> Diagnosis | None:
