@@ -417,8 +417,8 @@ def _order_by_time(lines: Sequence[LogLine]) -> list[LogLine]:
 def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     """Return the lines from the last start on, if a program was started again into the same file.
 
-    A start is where the head of the file, or lines that came after an earlier end, are printed again after an end, or
-    where another job, or a launcher's next start, follows. What is shorter than last words is no start.
+    A start is where the head of the file is printed again after an end, where `_find_again` finds one, or where another
+    job, or a launcher's next start, follows. What is shorter than last words is no start.
     """
     lines = lines[_find_repaired(lines) :]
     shapes = [line_shape(line.text) for line in lines]
@@ -427,35 +427,23 @@ def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     own -= _find_messages(lines)
     continued = _find_continued(lines, shapes, own)
     after = tracebacks.count_from([line.offset in own for line in lines])
-    ends = [index + 1 for index, line in enumerate(lines) if means(line.text, "launcher end")]
-    outlived = [
-        end for end, behind in pairwise([*ends, len(lines)]) if after[end] - after[behind] > tracebacks.OUTLIVED_LINES
-    ]
     again = dict(_find_again(lines, shapes, own))
     told = max((index for index, line in enumerate(lines) if means(line.text, "end", "good end")), default=-1)
-    starts, sure = [0, *outlived, *again], {0, *(start for start, is_sure in again.items() if is_sure and start < told)}
-    heads: set[tuple[str, ...]] = set()
+    starts, sure = [0, *again], {0, *(start for start, is_sure in again.items() if is_sure and start < told)}
     closing = range(max(0, len(lines) - _CLOSING_LINES), len(lines))
     well = max((index for index in closing if means(lines[index].text, "good end")), default=-1)
-    if not any(means(line.text, "launcher end", "end") for line in lines[:2]):
-        heads.add(tuple(shapes[:2]))
-    ended = ended_well = False
+    has_head = shapes[:1] != shapes[1:2] and not any(means(line.text, "launcher end", "end") for line in lines[:2])
+    end = ""  # the last line that tells of an end, since the last start
     for index, line in enumerate(lines[:-1]):
-        head = tuple(shapes[index : index + 3])
-        is_varied = head[0] != head[1]
         if means(line.text, "job end", "restart"):
             starts += [] if index in continued and means(line.text, "job end") else [index + 1]
             sure |= {index + 1} if index < well or shapes[index + 1] == shapes[0] else set()
-        elif ended and (head in heads or head[:2] in heads) and (is_varied or index not in continued):
+        elif end and has_head and shapes[index : index + 2] == shapes[:2]:
             starts.append(index)
-            did_nothing = means(lines[index - 1].text, "no start")
-            sure |= {index} if (ended_well or did_nothing or index < well) and is_varied else set()
-            ended = ended_well = False
-        elif ended and all(one.offset in own and not means(one.text, "wrong") for one in lines[index : index + 3]):
-            heads |= {head} if len(set(head)) == len(head) else set()
-            ended = False
-        ended_well = ended_well or means(line.text, "good end")
-        ended = ended or ended_well or means(line.text, "launcher end", "end", "no start")
+            sure |= {index} if index < well or means(end, "good end", "no start") else set()
+            end = ""
+        if means(line.text, "launcher end", "end", "good end", "no start") and not means(end, "good end"):
+            end = line.text
     long = (
         start for start in sorted(starts, reverse=True) if after[start] > tracebacks.MOST_AFTER_FATAL or start in sure
     )
@@ -505,7 +493,7 @@ def _find_again(lines: _Lines, shapes: Sequence[str], own: Container[int]) -> It
         first, most, last = seen.get(kind, (number, number, index))
         begins = number <= first < most and rose <= last < bound
         same, _, once = seen.get(line.text, (0, 0, index))
-        repeated = [*repeated, index] if same == 1 and once < bound else []
+        repeated = [*(at for at in repeated if at > bound), index] if same == 1 and once < bound else []
         rose = index if number > most else rose
         seen[kind] = first, max(most, number), index
         seen[line.text] = same + 1, 0, once
