@@ -65,8 +65,11 @@ class Survivor:
         """What the partners get in this step, if there is no early state for them."""
         self._is_sent = False
         """Whether they have got something in this step."""
-        self._tried = ["first", "last"]
-        """After which forward of a step that state is taken: the first of these that has never changed afterwards."""
+        self._tried = ["first", "last", "gradients"]
+        """When that state is taken: after the first or the last forward of a step, or when its gradients are there.
+
+        The first of these after which it has never changed.
+        """
         self._is_proven = False
         """Whether it has not changed after it in the last step."""
         self._hooks: tuple[Any, ...] = ()
@@ -87,13 +90,15 @@ class Survivor:
             return
         self._receive(self._partners, self._finished)
         is_first = self._tried[:1] == ["first"]
-        if self._tried and not (is_first and self._early):
+        if self._tried[:1] == ["last"] or (is_first and not self._early):
             self._early = pack(self._training.collect_own())
         if is_first and self._is_proven:
             self._send_early(self._partners)
 
     def _note_begun(self, optimizer: Optimizer, *_: object) -> None:
         if self._partners and not self._has_begun and not self._known.isdisjoint(map(id, parameters_of(optimizer))):
+            if self._tried == ["gradients"]:
+                self._early = pack(self._training.collect_own())
             self._exchange_early(self._partners)  # before a rank can finish the step
             self._has_begun = True
 
@@ -237,8 +242,8 @@ def _adopt_step(store: Store, session: Session, folder: Path, note: Mapping[str,
         raise RankError("the ranks' parameters differ")
     if early := [rank for rank in ranks if own[rank].is_early]:
         session.print(
-            f"{session.list_ranks(early)}: random numbers and buffers are those of after the forward of step "
-            f"{step - 1}, which no earlier step has changed later"
+            f"{session.list_ranks(early)}: random numbers and buffers are those of within step {step - 1}, which "
+            "no earlier step has changed later"
         )
     parts = {name: torch.load(folder / name, map_location="cpu", weights_only=True) for name in (MODEL, STATE)}
     states = [own[rank].state for rank in ranks]

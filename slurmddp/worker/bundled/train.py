@@ -75,11 +75,11 @@ class Training:
             rate = model_setup.scheduled_rate(options, self.ddp.world_size, step=step, progress=first / self.samples)
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
+            if first // self.sampler.samples > (first - self.metrics.samples) // self.sampler.samples:
+                self.metrics.clear()  # not at the end of the step before, whose state a survivor already has
             loss = self._step([next(batches) for _ in range(options.accumulate)], first, after)
-            self.metrics.add(loss, after - first)
             if after // self.sampler.samples > first // self.sampler.samples:
                 self._report_epoch(after // self.sampler.samples)
-                self.metrics.clear()
             elif self.ddp.is_main and time.monotonic() > self._logged_at + self._patience_s:
                 self._log(loss=float(loss) * self.ddp.world_size / (after - first))
             yield step
@@ -88,7 +88,7 @@ class Training:
         """Train on this rank's share of the samples from `first` to `after` of the stream.
 
         The gradient is that of the mean loss over the samples of all ranks; samples from `after` on have weight 0.
-        Returns the sum of this rank's losses.
+        Counts the sum of this rank's losses, before the optimizer begins, and returns it.
         """
         self.optimizer.zero_grad()
         share = self.ddp.world_size / (after - first)
@@ -106,9 +106,11 @@ class Training:
                 shares = torch.full_like(losses, share) if weights is None else weights * torch.full_like(losses, share)
                 torch.autograd.backward(losses, self.precision.scaler.scale(shares))
             sums.append((losses if weights is None else losses * weights).detach().sum())
+        loss = sum(sums[1:], start=sums[0])
+        self.metrics.add(loss, after - first)
         self.precision.scaler.step(self.optimizer)
         self.precision.scaler.update()
-        return sum(sums[1:], start=sums[0])
+        return loss
 
     def _check_shape(self, what: str, values: object, inputs: Tensor) -> None:
         """Raise RankError unless there is one number for each sample; otherwise the weights would be wrong."""

@@ -69,9 +69,11 @@ class Rank:
     def forward(self):
         self.loss = self.model(torch.ones(3, 4)).sum()
 
-    def step(self, number, *, draws_late=False):
+    def step(self, number, *, draws_late=False, draws_after_forward=False):
         torch.manual_seed(number)  # the same dropout on both, in place of averaged gradients
         self.forward()
+        if draws_after_forward:
+            random.random()  # noqa: S311 - no secret
         self.loss.backward()
         self.optimizer.step()
         if draws_late:
@@ -141,7 +143,7 @@ def test_a_rank_that_died_after_its_gradients_has_the_state_of_after_its_forward
     ranks[1].step(5)
     ranks[1].survivor.save()
     assert adopted(ranks).step == 5
-    assert said[-1].startswith("ranks [0]: random numbers and buffers are those of after the forward of step 4")
+    assert said[-1].startswith("ranks [0]: random numbers and buffers are those of within step 4")
 
 
 def test_with_several_forwards_a_step_the_state_of_after_the_last_one_counts(ranks, said):
@@ -160,7 +162,22 @@ def test_with_several_forwards_a_step_the_state_of_after_the_last_one_counts(ran
     saved = adopted(ranks)
     assert saved.step == 8
     assert torch.equal(ranks[0].store.load(saved, "ranks.pt")[0]["random"]["torch"], wanted)
-    assert "after the forward of step 7" in said[-1]
+    assert "within step 7" in said[-1]
+
+
+def test_where_a_program_draws_after_its_forward_the_state_of_when_its_gradients_are_there_counts(ranks, said):
+    """So does the bundled worker with the sums of an epoch's losses."""
+    for number in range(5, 9):
+        for rank in ranks:
+            rank.step(number, draws_after_forward=True)
+    ranks[0].forward()
+    drawn = (random.random(), random.getstate())  # noqa: S311 - no secret
+    ranks[0].survivor._note_begun(ranks[0].optimizer)  # and then it dies
+    ranks[1].step(9, draws_after_forward=True)
+    ranks[1].survivor.save()
+    saved = adopted(ranks)
+    assert saved.step == 9, said
+    assert ranks[0].store.load(saved, "ranks.pt")[0]["random"]["python"] == drawn[1]
 
 
 def test_a_state_that_was_promised_and_then_changed_is_sent_with_the_next_message(ranks):
