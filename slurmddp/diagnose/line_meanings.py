@@ -89,7 +89,8 @@ def _find_logged(lines: Sequence[LogLine], head: int) -> set[int]:
     if not (_IMPORTED.match(_text(lines, head + 1)) or _CAUGHT.match(lines[head].text)):
         return set()
     end = next((index for index in range(head + 2, len(lines)) if not lines[index].text.startswith(" ")), head)
-    is_last = not any(line.text.strip() for line in lines[end + 1 :])
+    own = (line.text for line in lines[end + 1 :] if line.rank == lines[head].rank)
+    is_last = not any(text.strip() and not means(text, "closing", "system") for text in own)
     return set() if is_last or _text(lines, end + 1).startswith(LINKS) else set(range(head, end + 1))
 
 

@@ -15,7 +15,7 @@ from slurmddp.diagnose.log_reader import LogLine
 _EXCEPTION = re.compile(r"(?:[A-Za-z_][\w.]*)(?:: .*|:)?$")
 _USUAL_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Iteration)(?::|$)")
 _DOTTED_EXCEPTION = re.compile(r"[a-z_]\w*(?:\.\w+)*\.[A-Z]\w+: ")
-_MOST_LINES: Final = 100  # lines of one traceback; Python itself shortens that of a deep recursion
+_MOST_LINES: Final = 300  # lines of one traceback; Python itself shortens that of a deep recursion
 _HEADLESS = re.compile(r"(?:SyntaxError|IndentationError|TabError)+: ")  # repeated where two ranks wrote at once
 _MOST_FRAME_LINES: Final = 4  # so many may stand between a frame and the exception: its source, and marks below it
 _RICH_FRAME_END = re.compile(r"╰─+╯")  # the last line of a traceback by rich: the line of the exception follows it

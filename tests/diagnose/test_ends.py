@@ -396,3 +396,25 @@ SKIPPED = "[skip] Failed to load symnco_tsp50.ckpt: the file is of another model
 def test_what_batch_systems_shells_and_libraries_say_at_an_end(text, cause, words):
     found = judge(text)
     assert (found.cause, words in found.what) == (cause, True), found.what
+
+
+INSTALLED = '/opt/env/lib/python3.12/site-packages/swift/cli/sft.py", line 10, in <module>'
+DEEP = [f'/opt/env/lib/python3.12/site-packages/transformers/layer.py", line {at}, in forward' for at in range(150)]
+ELASTIC = (
+    "W0425 03:27:35.264000 137 torch/distributed/elastic/api.py:1010] Sending process 137094 closing signal SIGTERM\n"
+)
+
+
+@pytest.mark.parametrize("frames", [[], DEEP])
+@pytest.mark.parametrize("label", ["", "[rank1]: "])
+def test_a_program_that_is_installed_as_a_package_is_no_import_of_a_library(frames, label):
+    """Its traceback begins below site-packages, too, and the launcher speaks after it."""
+    lines = trace("RuntimeError: max(): Expected reduction dim", INSTALLED, *frames).splitlines()
+    found = judge(STEPS + "".join(f"{label}{line}\n" for line in lines) + ELASTIC)
+    assert "max(): Expected reduction dim" in found.what, found.what
+
+
+def test_a_count_of_no_failures_and_a_benchmark_of_nccl_are_good_ends():
+    assert judge(f"{STEPS}failed_trials: 0\nexported the best parameters\n").cause == "none"
+    nccl = "slurm_script: line 11: module: command not found\n# nThread 1 nGpus 1\n# Out of bounds values : 0 OK\n"
+    assert judge(f"{nccl}# Avg bus bandwidth    : 3.84811\n").what == "it ended well"
