@@ -37,7 +37,7 @@ DOORS = {
     "textual": {"cli"},
     "textual_plotext": {"cli"},
     "tensorboard": {"cli", "worker"},
-    "numpy": set(),
+    "numpy": {"runtime"},
     "matplotlib": {"scaling"},
 }
 STARTERS = {

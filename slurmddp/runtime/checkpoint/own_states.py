@@ -101,9 +101,9 @@ class Partners:
         self._works = []
         if sealed is not None:
             message = self._sent.numpy().data
-            fits = _HEAD.size <= len(sealed) <= len(message)
-            message[: _HEAD.size] = bytes(_HEAD.size)
-            message[: len(sealed) * fits] = sealed[: len(sealed) * fits]
+            if not _HEAD.size <= len(sealed) <= len(message):  # the others must know of a promise all the same
+                sealed = _HEAD.pack(0, bool(sealed) and _HEAD.unpack_from(sealed)[1], b"")
+            message[: len(sealed)] = sealed
             self._works = [dist.isend(self._sent, to, self._group) for to in self._to]
         self._places = [place for place in range(len(self._sources)) if place not in self._promised]
         self._works += [dist.irecv(self._received[at], self._sources[at], self._group) for at in self._places]

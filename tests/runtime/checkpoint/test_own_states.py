@@ -120,3 +120,19 @@ def test_a_state_that_was_promised_to_be_final_is_not_sent_again(tmp_path):
             finals = [(one, step - 1, False) for one in sources if step > 1 and not promises(one, step - 1)]
             wanted += [finals, [(one, step, True) for one in sources]]
         assert got == wanted
+
+
+def promise_too_much(rank, store, received):
+    partners, own = join(rank, store, 2)
+    for step in range(1, 4):
+        state = OwnState("17.0.0", step, rank, True, own if rank else b"x" * 9000)  # noqa: FBT003
+        partners.receive()
+        partners.send(state.seal(SECRET, is_promised=True))
+        partners.receive()
+        partners.send(None)
+    received.put(len(partners.receive()))
+    leave(received)
+
+
+def test_nobody_waits_for_a_state_that_was_promised_and_is_too_large(tmp_path):
+    assert run_four(promise_too_much, tmp_path / "store") == [0, 0, 0, 0]
