@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from slurmddp import supervisor_options, variables
-from slurmddp.attach import BOOTSTRAP, attach_variables
+from slurmddp.attach import BOOTSTRAP, attach_variables, run_words
 from slurmddp.batch.attempt import Job
 from slurmddp.batch.controller import Controller
 from slurmddp.batch.shell_launch import ShellLaunch
@@ -25,6 +25,8 @@ from slurmddp.runs.layout import RunDir
 from slurmddp.supervisor_options import Options
 from slurmddp.version import __version__
 
+JUDGE_S: Final = 10.0
+"""What an attempt shows of its nodes is found in this time, or not noted: the job must be requeued soon."""
 OWN_LAUNCH: Final = "--own-launch"
 _LIMITS: Final = ("DATA", "FSIZE", "MEMLOCK", "NOFILE", "CPU", "NPROC", "AS")
 _PACKAGE: Final = Path(__file__).parents[1]
@@ -75,6 +77,7 @@ def main(words: list[str]) -> int:
         launch=lambda environment: call_function(functions, "launch", environment),
         finish=(lambda environment: call_function(functions, "finish", environment)) if given.finish else None,
         tell=choose_teller(given, job),
+        judge_nodes=lambda attempt: judge_nodes(job, attempt),
     ).run()
 
 
@@ -104,6 +107,7 @@ def supervise_own_launch(given: Options, run: Path, orders: BinaryIO) -> int:
         slurm=slurm,
         launch=lambda attempt: launch({**attempt, **attach_variables(attempt, _PACKAGE)}),
         tell=choose_teller(given, job),
+        judge_nodes=lambda attempt: judge_nodes(job, attempt),
     )
     launch.end(supervisor.run())
     return 0
@@ -118,6 +122,19 @@ def choose_teller(given: Options, job: Job) -> Callable[[str, SupervisorEvent], 
     if given.notify:
         write_line(f"nobody is told what happens (--notify): {variables.NOTIFY_TARGET} is not set in the job")
     return lambda *_: None
+
+
+def judge_nodes(job: Job, attempt: str) -> None:
+    """Note what an attempt shows of its nodes, by a program of its own: the diagnosis needs more than a supervisor."""
+    words = (job.cluster, str(job.run.path), job.job_id, attempt)
+    command = [sys.executable, *run_words(sys.executable, has_slurmddp=True), "slurmddp.diagnose.node_faults", *words]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=JUDGE_S, check=False)  # noqa: S603 - our own module
+        why = done.stderr.decode(errors="replace").strip().rpartition("\n")[2] if done.returncode else ""
+    except (OSError, subprocess.TimeoutExpired) as error:
+        why = str(error)
+    if why:
+        write_line(f"what the attempt shows of its nodes is not noted: {why}")
 
 
 def build_rank_environment(environ: Mapping[str, str]) -> dict[str, str]:

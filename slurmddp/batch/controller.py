@@ -49,6 +49,10 @@ class Controller:
         """Set the excluded nodes of a queued job. Raises as `requeue` does."""
         self._order(commands.update(job_id, "ExcNodeList", nodes))
 
+    def forbid_requeue(self, job_id: str) -> None:
+        """Forbid that Slurm requeues a job. Raises as `requeue` does."""
+        self._order(commands.update(job_id, "Requeue", "0"))
+
     def release_dependents(self, job_id: str) -> list[str]:
         """Let the user's queued jobs that wait for the success of a job wait for its end; return their ids.
 
@@ -68,6 +72,11 @@ class Controller:
     def lost_nodes(self, host_list: str) -> tuple[str, ...]:
         """Return those nodes that are down, failing, or do not respond; none when Slurm does not say."""
         return queries.lost_nodes(host_list, self._environ, timeout_s=client.TIMEOUT_S)
+
+    def partition_nodes(self, partition: str) -> tuple[str, ...]:
+        """Return the names of the nodes of a partition; none when Slurm does not say."""
+        listed = commands.list_nodes("--Node", f"--partition={partition}")
+        return tuple(dict.fromkeys(client.try_query(listed, self._environ).split()))
 
     def hostnames(self, host_list: str) -> tuple[str, ...]:
         """Return the names of a host list; none when Slurm does not say."""

@@ -43,6 +43,8 @@ RECORDED_S: Final = 300.0
 """A submission that holds the run has recorded its job within this time, or was killed."""
 HOLDER_ENDS_S: Final = 5.0
 DISK_S: Final = 60.0
+JUDGED_BYTES: Final = 2**22
+"""So much of the end of the events is searched for slow ranks."""
 DISK_TRIES: Final = 10
 REQUEUE_TRIES: Final = 30
 KILL_COMES_S: Final = 60.0
@@ -87,14 +89,17 @@ class Supervisor:
         say: Callable[[str], None] = write_line,
         log_size: Callable[[], int] = output_size,
         tell: Callable[[str, SupervisorEvent], object] = lambda *_: None,
+        judge_nodes: Callable[[str], object] = lambda _: None,
     ) -> None:
         """Take the ranks' environment `environ`; `say` writes to the batch log, `log_size` returns its bytes.
 
         `launch` runs the ranks with an environment to their end, and returns the launcher's status; `finish` runs a
-        template's `finish` block with one. `tell` gets the attempt of each event, and the event.
+        template's `finish` block with one. `tell` gets the attempt of each event, and the event. `judge_nodes` gets an
+        attempt, and notes what it shows of its nodes.
         """
         self.options, self.job, self.environ, self.slurm, self.launch = options, job, environ, slurm, launch
         self.finish, self.clock, self.say, self.log_size, self.tell = finish, clock, say, log_size, tell
+        self.judge_nodes = judge_nodes
         self.started_at = clock.time()
         self.attempt = f"{job.restarts}.0"
         earlier = job.run.attempts(job.job_id) if options.own_launch else []
@@ -202,9 +207,20 @@ class Supervisor:
         result = watch.stop(attempts.read_result(self.job, self.attempt, status, own_launch=self.options.own_launch))
         self.say(f"{self._name}, ended with status {result.status}: {result.reason}")
         self._record(events.AttemptEnd(status=result.status, reason=result.reason))
+        if not self.options.single_attempt and self._may_speak_against_nodes(result):
+            self.judge_nodes(self.attempt)
         if self.finish and result.status != FENCED:
             self.finish({**environment, variables.STATUS: str(result.status)})
         return result
+
+    def _may_speak_against_nodes(self, result: Result) -> bool:
+        """Return whether an attempt failed, or a rank of it was slow."""
+        if result.status not in (DONE, STOPPED):
+            return result.status != FENCED
+        from slurmddp.runs.history import read_newest  # noqa: PLC0415 - every start would pay for it
+
+        slow = read_newest(self.job.run, size=JUDGED_BYTES).all("straggler")
+        return any(event.attempt == self.attempt for event in slow)
 
     def _decide_after(self, result: Result) -> Action:
         """Return the action that follows from a result."""
@@ -220,6 +236,7 @@ class Supervisor:
             result,
             job,
             self.slurm.lost_nodes(self.job.host_list),
+            bad_nodes=[node for node in self._find_bad_nodes(job) if node in self.job.hosts],
             failures=self.failures,
             max_restarts=self.options.max_restarts,
             lead_s=self.options.signal_lead,
@@ -367,7 +384,10 @@ class Supervisor:
                 return self._end_resumable(f"{wanted.reason}. {refused}")
             with suppress(OSError), self._requeues.open("a") as file:  # with a full disk it is not counted
                 file.write(f"{now}\n")
-        nodes = wanted.lost_nodes
+        bad_nodes = self._find_bad_nodes(job)
+        for node, why in bad_nodes.items():
+            self.say(f"the next start leaves out {node}: {why}")
+        nodes = tuple(dict.fromkeys([*wanted.excluded, *bad_nodes]))
         asked = self.slurm.hostnames(job.required_nodes) if nodes and job.required_nodes else ()
         for node in {*asked}.intersection(nodes):
             self.say(f"{node} cannot be excluded: --nodelist asks for it")
@@ -376,6 +396,24 @@ class Supervisor:
         self._record(events.JobRequeue(reason=wanted.reason, excluded=nodes))
         said = self._order_requeue(nodes, job)
         return self._end_resumable(f"Slurm has not requeued the job ({said})")
+
+    def _find_bad_nodes(self, job: JobInfo) -> Mapping[str, str]:
+        """Return the nodes that a requeue leaves out, and what speaks against each."""
+        from slurmddp.runs import node_evidence, node_store  # noqa: PLC0415 - every start would pay for it
+
+        evidence = node_store.read_evidence(self.job.cluster) if self.options.avoid else []
+        now = self.clock.time()
+        if not any(suspect.is_proved for suspect in node_evidence.find_suspects(evidence, now)):
+            return {}
+        found = node_evidence.nodes_to_avoid(
+            evidence,
+            now,
+            self.slurm.partition_nodes(job.partition),
+            wanted=self.slurm.hostnames(job.required_nodes) if job.required_nodes else (),
+            left_out=self.slurm.hostnames(job.excluded_nodes) if job.excluded_nodes else (),
+            needed=len(self.job.hosts),
+        )
+        return {suspect.node: suspect.describe(now) for suspect in found}
 
     def _order_requeue(self, nodes: tuple[str, ...], job: JobInfo) -> str:
         """Order the requeue; return Slurm's message when the job is not requeued."""
@@ -440,6 +478,15 @@ class Supervisor:
         self._record(events.JobEnd(status=action.status, reason=action.reason))
         if self.owner:
             self.owner.release()
+        if action.status != DONE and not (self.options.single_attempt or self.options.own_launch):
+            with suppress(ClusterError):  # an expedited job whose script fails is held in the queue, and not FAILED
+                job = self.slurm.job(self.job.job_id)
+                if (
+                    job
+                    and job.expedited
+                    and not policy.check_fenced(job, restarts=self.job.restarts, host=self.job.host)
+                ):
+                    self.slurm.forbid_requeue(self.job.job_id)
         if action.status == DONE and not self.options.single_attempt:
             # from 24.05 on, a job that ends within its grace time counts as preempted, whatever its exit status; on
             # 24.11 also one that was requeued within it: jobs that wait for its success would never start

@@ -46,6 +46,11 @@ def _as_json(request: Request, found: job_files.Configuration) -> dict[str, Any]
     for key, value in (("ntasks-per-node", spec.tasks_per_node), ("signal-lead", spec.lead_s)):
         if values[key]["value"] is None:  # it is computed from others
             values[key]["value"] = value
+    if spec.avoided:
+        given = f"{origins['exclude']}, and " if spec.exclude else ""
+        values["exclude"] = _entry(
+            dict(spec.header)["exclude"], f"{given}what speaks against {', '.join(spec.avoided)}"
+        )
     own = resolved.program_origins
     program: dict[str, Any] = {}
     if spec.command:
@@ -59,7 +64,7 @@ def _as_json(request: Request, found: job_files.Configuration) -> dict[str, Any]
         "cluster": cluster.name if cluster else None,
         "silence": request.silence or None,
         "values": values,
-        "computed": list(request.computed),
+        "computed": [*request.computed, *["exclude"] * bool(spec.avoided)],
         **program,
     }
 

@@ -12,13 +12,15 @@ from typing import Final
 from slurmddp.runs.files import write_whole
 from slurmddp.text import count
 
+_FILE: Final = "folders"
 _MOST: Final = 500
 """Folders that are remembered; the oldest are forgotten."""
 
 
-def _file() -> Path:
+def state_file(name: str) -> Path:
+    """Return the path of a file in the folder of this user's state. Raises RuntimeError for a user without a home."""
     state = os.environ.get("XDG_STATE_HOME", "")  # a relative one counts as unset
-    return (Path(state) if state.startswith("/") else Path.home() / ".local" / "state") / "slurmddp" / "folders"
+    return (Path(state) if state.startswith("/") else Path.home() / ".local" / "state") / "slurmddp" / name
 
 
 def remember(folder: Path) -> None:
@@ -27,7 +29,7 @@ def remember(folder: Path) -> None:
         known = _read()
         if str(folder) in known[-1:]:
             return
-        path = _file()
+        path = state_file(_FILE)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         for left in path.parent.glob(f".{path.name}.*"):  # by a process that was killed meanwhile
             left.unlink()
@@ -61,5 +63,5 @@ def hint_elsewhere() -> str:
 
 def _read() -> list[str]:
     with suppress(FileNotFoundError):
-        return _file().read_text("utf-8", "surrogateescape").splitlines()
+        return state_file(_FILE).read_text("utf-8", "surrogateescape").splitlines()
     return []

@@ -1,0 +1,97 @@
+"""`slurmddp nodes`: show what speaks against which node, and change it."""
+
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from slurmddp.cli.job_command import print_message
+from slurmddp.cli.run_arguments import TEXT
+from slurmddp.cluster.inspect import query_cluster
+from slurmddp.errors import UsageError
+from slurmddp.runs import node_store
+from slurmddp.runs.node_evidence import BY_HAND, LASTS_S, PROOF, NodeEvidence, Suspect, find_suspects
+from slurmddp.slurm.hostlist import expand
+from slurmddp.text import WIDTH, escape_text, find_similar, format_duration, format_table, quote_value, wrap_text
+
+_HEAD = ("NODE", "NEXT START", "SEEN", "RUN", "JOB", "EVIDENCE")
+
+
+@click.command()
+@click.option("--avoid", type=TEXT, multiple=True, metavar="NODE", help="Leave out a node until --forget. Repeatable.")
+@click.option("--forget", type=TEXT, multiple=True, metavar="NODE", help="Use a node again, as if new. Repeatable.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def nodes(avoid: tuple[str, ...], forget: tuple[str, ...], *, as_json: bool) -> None:
+    """Show what speaks against which node: from all runs of this user, with its age.
+
+    The next start leaves out the nodes with a proof against them, or with two hints that have only the node in common:
+    a new job, and a job that goes back into the queue. What speaks against a node is forgotten two hours after the last
+    of it was seen. NODE may be a list, as in n[1-4].
+    """
+    now = time.time()
+    if forget:
+        _forget(_expand(forget, "--forget"))
+    if avoid:
+        _avoid(_expand(avoid, "--avoid"), now)
+    suspects = find_suspects(node_store.read_evidence(), now)
+    if as_json:
+        click.echo(json.dumps([_as_json(suspect) for suspect in suspects]))
+    elif suspects:
+        click.echo("\n".join(_format(suspects, now)))
+    else:
+        print_message("nothing speaks against a node")
+
+
+def _expand(given: Sequence[str], option: str) -> list[str]:
+    return [node for word in given for node in expand(word, option=option)]
+
+
+def _forget(given: Sequence[str]) -> None:
+    evidence = node_store.read_evidence()
+    known = sorted({one.node for one in evidence})
+    if unknown := [node for node in given if node not in known]:
+        named = ", ".join(known) or "none"
+        raise UsageError(f"--forget: nothing speaks against {quote_value(unknown[0])}; known nodes: {named}")
+    node_store.replace(one for one in evidence if one.node not in given)
+
+
+def _avoid(given: Sequence[str], now: float) -> None:
+    cluster = query_cluster(os.environ)
+    known = {node for partition in cluster.partitions for group in partition.nodes for node in expand(group.names)}
+    if unknown := [node for node in given if node not in known]:
+        near = " or ".join(find_similar(unknown[0], sorted(known))) or "`sinfo -N` lists them"
+        raise UsageError(f"--avoid: cluster {cluster.name} has no node {quote_value(unknown[0])}; {near}")
+    what = "left out by `slurmddp nodes --avoid`"
+    node_store.note([NodeEvidence(now, cluster.name, node, BY_HAND, PROOF, what) for node in given], now)
+
+
+def _as_json(suspect: Suspect) -> dict[str, object]:
+    last = suspect.evidence[-1]
+    stays = any(one.source == BY_HAND for one in suspect.evidence)
+    return {
+        "node": suspect.node,
+        "cluster": last.cluster,
+        "left_out": suspect.is_proved,
+        "forgotten_at": None if stays else last.time + LASTS_S,
+        "evidence": [one._asdict() for one in suspect.evidence],
+    }
+
+
+def _format(suspects: Sequence[Suspect], now: float) -> Iterator[str]:
+    """Yield a table with a row for each thing that speaks against a node, the newest first."""
+    found = [(suspect, one) for suspect in suspects for one in reversed(suspect.evidence)]
+    rows = [
+        (
+            *((suspect.node, "left out" if suspect.is_proved else "used") if one is suspect.evidence[-1] else ("", "")),
+            f"{format_duration(max(0.0, now - one.time))} ago",
+            Path(one.run).name or "-",
+            one.job or "-",
+        )
+        for suspect, one in found
+    ]
+    heads = format_table([_HEAD[:-1], *([escape_text(cell) for cell in row] for row in rows)])
+    for head, text in zip(heads, [_HEAD[-1], *(f"{one.what} ({one.strength})" for _, one in found)], strict=True):
+        yield from wrap_text(escape_text(text), f"{head}  ", " " * (len(head) + 2), width=max(WIDTH, len(head) + 40))
