@@ -129,11 +129,10 @@ def judge_nodes(job: Job, attempt: str) -> None:
     words = (job.cluster, str(job.run.path), job.job_id, attempt)
     command = [sys.executable, *run_words(sys.executable, has_slurmddp=True), "slurmddp.diagnose.node_faults", *words]
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=JUDGE_S, check=False)  # noqa: S603 - our own module
-        why = done.stderr.decode(errors="replace").strip().rpartition("\n")[2] if done.returncode else ""
-    except (OSError, subprocess.TimeoutExpired) as error:
-        why = str(error)
-    if why:
+        subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=JUDGE_S, check=True)  # noqa: S603 - our own module
+    except (OSError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", None) or str(error).encode()
+        why = said.decode(errors="replace").strip().rpartition("\n")[2]
         write_line(f"what the attempt shows of its nodes is not noted: {why}")
 
 

@@ -45,13 +45,9 @@ class Controller:
         """
         self._order(commands.requeue(job_id))
 
-    def exclude(self, job_id: str, nodes: str) -> None:
-        """Set the excluded nodes of a queued job. Raises as `requeue` does."""
-        self._order(commands.update(job_id, "ExcNodeList", nodes))
-
-    def forbid_requeue(self, job_id: str) -> None:
-        """Forbid that Slurm requeues a job. Raises as `requeue` does."""
-        self._order(commands.update(job_id, "Requeue", "0"))
+    def update(self, job_id: str, key: str, value: str) -> None:
+        """Change a value of a job, as ExcNodeList of a queued one. Raises as `requeue` does."""
+        self._order(commands.update(job_id, key, value))
 
     def release_dependents(self, job_id: str) -> list[str]:
         """Let the user's queued jobs that wait for the success of a job wait for its end; return their ids.

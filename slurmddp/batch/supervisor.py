@@ -32,6 +32,7 @@ from slurmddp.runs.files import write_whole
 from slurmddp.runs.ownership import Claim, HeldError, Ownership, attempt_order, take_file
 from slurmddp.runs.submissions import record_direct_submission, submissions
 from slurmddp.slurm.client import RefusedError, spread
+from slurmddp.slurm.hostlist import names_in
 from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.supervisor_options import Options
 from slurmddp.text import count
@@ -43,8 +44,6 @@ RECORDED_S: Final = 300.0
 """A submission that holds the run has recorded its job within this time, or was killed."""
 HOLDER_ENDS_S: Final = 5.0
 DISK_S: Final = 60.0
-JUDGED_BYTES: Final = 2**22
-"""So much of the end of the events is searched for slow ranks."""
 DISK_TRIES: Final = 10
 REQUEUE_TRIES: Final = 30
 KILL_COMES_S: Final = 60.0
@@ -219,7 +218,7 @@ class Supervisor:
             return result.status != FENCED
         from slurmddp.runs.history import read_newest  # noqa: PLC0415 - every start would pay for it
 
-        slow = read_newest(self.job.run, size=JUDGED_BYTES).all("straggler")
+        slow = read_newest(self.job.run, size=2**22).all("straggler")  # it is named again every ten minutes
         return any(event.attempt == self.attempt for event in slow)
 
     def _decide_after(self, result: Result) -> Action:
@@ -257,12 +256,15 @@ class Supervisor:
                 continue
             if job is None:
                 raise FencedError("Slurm no longer knows the job")
-            if why := policy.check_fenced(job, restarts=self.job.restarts, host=self.job.host):
+            if why := self._explain_fenced(job):
                 raise FencedError(why)
             left_s = policy.time_left_s(job)
             self.ends_at = None if left_s is None else self.clock.time() + left_s
             self.allocated = job.started.timestamp() if job.started else None
             return job
+
+    def _explain_fenced(self, job: JobInfo) -> str:
+        return policy.check_fenced(job, restarts=self.job.restarts, host=self.job.host)
 
     def _pause(self, tries: int, error: ClusterError) -> None:
         """Wait until Slurm is asked again: 10, 20, 40, then 60 s, each by a fifth longer or shorter."""
@@ -388,8 +390,8 @@ class Supervisor:
         for node, why in bad_nodes.items():
             self.say(f"the next start leaves out {node}: {why}")
         nodes = tuple(dict.fromkeys([*wanted.excluded, *bad_nodes]))
-        asked = self.slurm.hostnames(job.required_nodes) if nodes and job.required_nodes else ()
-        for node in {*asked}.intersection(nodes):
+        asked = names_in(job.required_nodes)
+        for node in asked.intersection(nodes):
             self.say(f"{node} cannot be excluded: --nodelist asks for it")
         nodes = tuple(node for node in nodes if node not in asked)
         self.say(f"back into the queue: {wanted.reason}")
@@ -409,8 +411,8 @@ class Supervisor:
             evidence,
             now,
             self.slurm.partition_nodes(job.partition),
-            wanted=self.slurm.hostnames(job.required_nodes) if job.required_nodes else (),
-            left_out=self.slurm.hostnames(job.excluded_nodes) if job.excluded_nodes else (),
+            wanted=names_in(job.required_nodes),
+            left_out=names_in(job.excluded_nodes),
             needed=len(self.job.hosts),
         )
         return {suspect.node: suspect.describe(now) for suspect in found}
@@ -445,7 +447,7 @@ class Supervisor:
             return
         listed = ",".join([*([job.excluded_nodes] if job.excluded_nodes else []), *nodes])
         try:
-            self.slurm.exclude(self.job.job_id, listed)
+            self.slurm.update(self.job.job_id, "ExcNodeList", listed)
         except ClusterError as error:
             self.say(f"{', '.join(nodes)} could not be excluded: {error}")
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -481,12 +483,8 @@ class Supervisor:
         if action.status != DONE and not (self.options.single_attempt or self.options.own_launch):
             with suppress(ClusterError):  # an expedited job whose script fails is held in the queue, and not FAILED
                 job = self.slurm.job(self.job.job_id)
-                if (
-                    job
-                    and job.expedited
-                    and not policy.check_fenced(job, restarts=self.job.restarts, host=self.job.host)
-                ):
-                    self.slurm.forbid_requeue(self.job.job_id)
+                if job and job.expedited and not self._explain_fenced(job):
+                    self.slurm.update(self.job.job_id, "Requeue", "0")
         if action.status == DONE and not self.options.single_attempt:
             # from 24.05 on, a job that ends within its grace time counts as preempted, whatever its exit status; on
             # 24.11 also one that was requeued within it: jobs that wait for its success would never start

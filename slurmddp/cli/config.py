@@ -47,10 +47,8 @@ def _as_json(request: Request, found: job_files.Configuration) -> dict[str, Any]
         if values[key]["value"] is None:  # it is computed from others
             values[key]["value"] = value
     if spec.avoided:
-        given = f"{origins['exclude']}, and " if spec.exclude else ""
-        values["exclude"] = _entry(
-            dict(spec.header)["exclude"], f"{given}what speaks against {', '.join(spec.avoided)}"
-        )
+        origin = f"{origins['exclude']}, and " * bool(spec.exclude) + f"what speaks against {', '.join(spec.avoided)}"
+        values["exclude"] = _entry(dict(spec.header)["exclude"], origin)
     own = resolved.program_origins
     program: dict[str, Any] = {}
     if spec.command:

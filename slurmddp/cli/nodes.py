@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -13,9 +13,9 @@ from slurmddp.cli.run_arguments import TEXT
 from slurmddp.cluster.inspect import query_cluster
 from slurmddp.errors import UsageError
 from slurmddp.runs import node_store
-from slurmddp.runs.node_evidence import BY_HAND, LASTS_S, PROOF, NodeEvidence, Suspect, find_suspects
+from slurmddp.runs.node_evidence import BY_HAND, PROOF, NodeEvidence, Suspect, find_suspects
 from slurmddp.slurm.hostlist import expand
-from slurmddp.text import WIDTH, escape_text, find_similar, format_duration, format_table, quote_value, wrap_text
+from slurmddp.text import escape_text, find_similar, format_duration, format_table, quote_value
 
 _HEAD = ("NODE", "NEXT START", "SEEN", "RUN", "JOB", "EVIDENCE")
 
@@ -33,20 +33,17 @@ def nodes(avoid: tuple[str, ...], forget: tuple[str, ...], *, as_json: bool) -> 
     """
     now = time.time()
     if forget:
-        _forget(_expand(forget, "--forget"))
+        _forget(expand(",".join(forget), option="--forget"))
     if avoid:
-        _avoid(_expand(avoid, "--avoid"), now)
+        _avoid(expand(",".join(avoid), option="--avoid"), now)
     suspects = find_suspects(node_store.read_evidence(), now)
     if as_json:
-        click.echo(json.dumps([_as_json(suspect) for suspect in suspects]))
+        rows = [one._asdict() | {"left_out": suspect.is_proved} for suspect in suspects for one in suspect.evidence]
+        click.echo(json.dumps(rows))
     elif suspects:
         click.echo("\n".join(_format(suspects, now)))
     else:
         print_message("nothing speaks against a node")
-
-
-def _expand(given: Sequence[str], option: str) -> list[str]:
-    return [node for word in given for node in expand(word, option=option)]
 
 
 def _forget(given: Sequence[str]) -> None:
@@ -68,30 +65,15 @@ def _avoid(given: Sequence[str], now: float) -> None:
     node_store.note([NodeEvidence(now, cluster.name, node, BY_HAND, PROOF, what) for node in given], now)
 
 
-def _as_json(suspect: Suspect) -> dict[str, object]:
-    last = suspect.evidence[-1]
-    stays = any(one.source == BY_HAND for one in suspect.evidence)
-    return {
-        "node": suspect.node,
-        "cluster": last.cluster,
-        "left_out": suspect.is_proved,
-        "forgotten_at": None if stays else last.time + LASTS_S,
-        "evidence": [one._asdict() for one in suspect.evidence],
-    }
-
-
-def _format(suspects: Sequence[Suspect], now: float) -> Iterator[str]:
-    """Yield a table with a row for each thing that speaks against a node, the newest first."""
-    found = [(suspect, one) for suspect in suspects for one in reversed(suspect.evidence)]
+def _format(suspects: Sequence[Suspect], now: float) -> list[str]:
+    """Return a table with a row for each thing that speaks against a node, the newest first."""
     rows = [
         (
-            *((suspect.node, "left out" if suspect.is_proved else "used") if one is suspect.evidence[-1] else ("", "")),
-            f"{format_duration(max(0.0, now - one.time))} ago",
-            Path(one.run).name or "-",
-            one.job or "-",
+            *(suspect.node, "left out" if suspect.is_proved else "used"),
+            *(f"{format_duration(max(0.0, now - one.time))} ago", Path(one.run).name, one.job),
+            f"{one.what} ({one.strength})",
         )
-        for suspect, one in found
+        for suspect in suspects
+        for one in reversed(suspect.evidence)
     ]
-    heads = format_table([_HEAD[:-1], *([escape_text(cell) for cell in row] for row in rows)])
-    for head, text in zip(heads, [_HEAD[-1], *(f"{one.what} ({one.strength})" for _, one in found)], strict=True):
-        yield from wrap_text(escape_text(text), f"{head}  ", " " * (len(head) + 2), width=max(WIDTH, len(head) + 40))
+    return [line.rstrip() for line in format_table([_HEAD, *([escape_text(cell) for cell in row] for row in rows)])]

@@ -132,8 +132,7 @@ def fill(resolved: Resolved) -> "Request":
     """Return the job with the values of the cluster, and with the launcher's number of ranks.
 
     A rank has a GPU where the partition has GPUs. Nodes are left out that something speaks against. Prints those, and
-    how the launcher's line was read. Raises UsageError when the
-    job has another number of ranks.
+    how the launcher's line was read. Raises UsageError when the job has another number of ranks.
     """
     from slurmddp.cluster.request import build_request, fill_from_cluster
     from slurmddp.submission.bad_nodes import leave_out_bad_nodes

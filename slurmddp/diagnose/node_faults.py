@@ -9,12 +9,12 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from slurmddp.diagnose.evidence import Evidence
 from slurmddp.diagnose.rule_types import Diagnosis, Observation, Rule
 from slurmddp.diagnose.rules import end_causes
-from slurmddp.diagnose.run_evidence import read_attempt_evidence
+from slurmddp.diagnose.run_evidence import READ_NODES, read_attempt_evidence
 from slurmddp.diagnose.verdict import judge
 from slurmddp.exit_codes import DONE, STOPPED
 from slurmddp.runs import node_store
@@ -23,9 +23,6 @@ from slurmddp.runs.layout import RunDir
 from slurmddp.runs.node_evidence import HINT, PROOF, STRAGGLER, NodeEvidence
 from slurmddp.slurm.hostlist import try_expand
 from slurmddp.slurm.job_info import JobInfo
-
-PREFLIGHT: Final = "preflight"
-_MOST_RESOLVED: Final = 64
 
 
 class AttemptFacts(NamedTuple):
@@ -70,7 +67,7 @@ def _of_checks(facts: AttemptFacts) -> Iterator[NodeEvidence]:
         of_check = [event for event in failed if event.text("check") == check]
         host, *others = {event.text("on_host") for event in of_check}
         if host and not others and len(facts.hosts) > 1:
-            yield facts.show(host, PREFLIGHT, PROOF, f"the check `{check}` failed: {of_check[0].text('what')}")
+            yield facts.show(host, "preflight", PROOF, f"the check `{check}` failed: {of_check[0].text('what')}")
 
 
 def _of_failure(facts: AttemptFacts) -> Iterator[NodeEvidence]:
@@ -102,7 +99,7 @@ def _of_connections(facts: AttemptFacts, seen: Sequence[Observation], found: Dia
     common = frozenset.intersection(*failed) if failed else frozenset[str]()
     for node in sorted(common):
         if len(common) == 1:
-            yield facts.show(node, found.cause, PROOF, f"{len(failed)} connections failed that it is an end of")
+            yield facts.show(node, found.cause, PROOF, f"{len(failed)} connections failed, and it is an end of each")
         for peer in common - {node}:
             yield facts.show(node, found.cause, HINT, f"its connection to {peer} failed")._replace(peer=peer)
 
@@ -142,7 +139,7 @@ def read_facts(run: RunDir, cluster: str, job_id: str, attempt: str) -> AttemptF
 def _resolve(hosts: Sequence[str]) -> dict[str, str]:
     """Return the host of each address that the names of these hosts have."""
     found: dict[str, str] = {}
-    for host in hosts[:_MOST_RESOLVED]:
+    for host in hosts[:READ_NODES]:
         with suppress(OSError):
             found |= {str(entry[4][0]): host for entry in socket.getaddrinfo(host, None)}
     return found

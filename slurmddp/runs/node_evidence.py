@@ -91,20 +91,14 @@ def find_suspects(evidence: Iterable[NodeEvidence], now: float) -> tuple[Suspect
     for one in ordered:
         if one.source != STRAGGLER or nodes_of_rank[one.run, one.rank] == 1:
             by_node.setdefault((one.cluster, one.node), []).append(one)
-    kept = (Suspect(node, _drop_forgotten(found, now)) for (_, node), found in by_node.items())
-    suspects = [suspect for suspect in kept if suspect.evidence]
+    suspects = [Suspect(node, kept) for (_, node), found in by_node.items() if (kept := _drop_forgotten(found, now))]
     return tuple(sorted(suspects, key=lambda suspect: (-suspect.evidence[-1].time, suspect.node)))
 
 
 def _drop_forgotten(ordered: Sequence[NodeEvidence], now: float) -> tuple[NodeEvidence, ...]:
-    """Return what speaks against a node since it was last forgotten, the oldest first."""
-    kept: list[NodeEvidence] = []
-    later = now
-    for one in reversed(ordered):
-        if one.time > later - LASTS_S or one.source == BY_HAND:
-            kept.append(one)
-            later = min(later, one.time)
-    return tuple(reversed(kept))
+    """Return what still counts: nothing, or all that was seen not long before the last."""
+    since = ordered[-1].time - LASTS_S if ordered[-1].time > now - LASTS_S else now
+    return tuple(one for one in ordered if one.time > since or one.source == BY_HAND)
 
 
 def _is_independent(one: NodeEvidence, other: NodeEvidence) -> bool:

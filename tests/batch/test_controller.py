@@ -65,7 +65,7 @@ def test_a_refusal_is_told_from_a_controller_that_is_busy(says, text):
 
 def test_nodes_are_left_out_of_the_job_by_its_own_id(says):
     says(Answer(0, "", ""))
-    Controller({}).exclude("17_3", "n7,n2")
+    Controller({}).update("17_3", "ExcNodeList", "n7,n2")
     assert says.asked == [["scontrol", "update", "JobId=17_3", "ExcNodeList=n7,n2"]]
 
 

@@ -78,13 +78,10 @@ class FakeSlurm:
         if self.requeues:
             raise self.requeues.pop(0)
 
-    def exclude(self, job_id: str, nodes: str) -> None:
-        self.orders.append(("exclude", job_id, nodes))
+    def update(self, job_id: str, key: str, value: str) -> None:
+        self.orders.append({"ExcNodeList": ("exclude", job_id, value), "Requeue": ("requeue is", job_id, value)}[key])
         if self.excludes:
             raise self.excludes.pop(0)
-
-    def forbid_requeue(self, job_id: str) -> None:
-        self.orders.append(("forbid requeue", job_id))
 
     def partition_nodes(self, partition: str) -> tuple[str, ...]:
         assert partition == "gpu"
@@ -1000,4 +997,4 @@ def test_slurm_does_not_hold_an_expedited_job_that_failed_for_good(case, record,
 
     case.attempts = [end]
     case.supervise()
-    assert (("forbid requeue", "17") in case.slurm.orders) is forbidden
+    assert (("requeue is", "17", "0") in case.slurm.orders) is forbidden
