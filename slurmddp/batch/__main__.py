@@ -22,6 +22,7 @@ from slurmddp.exit_codes import FAILED
 from slurmddp.runs.events import SupervisorEvent
 from slurmddp.runs.files import write_whole
 from slurmddp.runs.layout import RunDir
+from slurmddp.slurm.hostlist import try_expand
 from slurmddp.supervisor_options import Options
 from slurmddp.version import __version__
 
@@ -95,8 +96,7 @@ def supervise_own_launch(given: Options, run: Path, orders: BinaryIO) -> int:
     """
     with suppress(OSError):
         os.dup2(os.open(RunDir(run).batch_log(os.environ[variables.JOB_ID]), os.O_WRONLY | os.O_APPEND), 1)
-    slurm = Controller(os.environ)
-    hosts = os.environ.get(variables.HOSTS) or " ".join(slurm.hostnames(os.environ["SLURM_JOB_NODELIST"]))
+    hosts = os.environ.get(variables.HOSTS) or " ".join(try_expand(os.environ["SLURM_JOB_NODELIST"]) or ())
     environ = {**build_rank_environment(os.environ), variables.HOSTS: hosts}
     launch = ShellLaunch(orders, sys.stdin.buffer, write_line)
     job = Job.read(environ, run)
@@ -104,7 +104,7 @@ def supervise_own_launch(given: Options, run: Path, orders: BinaryIO) -> int:
         options=given,
         job=job,
         environ=environ,
-        slurm=slurm,
+        slurm=Controller(os.environ),
         launch=lambda attempt: launch({**attempt, **attach_variables(attempt, _PACKAGE)}),
         tell=choose_teller(given, job),
         judge_nodes=lambda attempt: judge_nodes(job, attempt),

@@ -74,10 +74,6 @@ class Controller:
         listed = commands.list_nodes("--Node", f"--partition={partition}")
         return tuple(dict.fromkeys(client.try_query(listed, self._environ).split()))
 
-    def hostnames(self, host_list: str) -> tuple[str, ...]:
-        """Return the names of a host list; none when Slurm does not say."""
-        return tuple(client.try_query(commands.show("hostnames", host_list), self._environ).split())
-
     def address(self, node: str) -> str:
         """Return NodeAddr of a node; empty when Slurm does not say."""
         found = re.search(r"(?<!\S)NodeAddr=(\S+)", client.try_query(commands.show("nodes", node), self._environ))

@@ -386,14 +386,12 @@ class Supervisor:
                 return self._end_resumable(f"{wanted.reason}. {refused}")
             with suppress(OSError), self._requeues.open("a") as file:  # with a full disk it is not counted
                 file.write(f"{now}\n")
-        bad_nodes = self._find_bad_nodes(job)
+        asked, bad_nodes = names_in(job.required_nodes), self._find_bad_nodes(job)
+        for node in asked.intersection(wanted.excluded):
+            self.say(f"{node} cannot be excluded: --nodelist asks for it")
         for node, why in bad_nodes.items():
             self.say(f"the next start leaves out {node}: {why}")
-        nodes = tuple(dict.fromkeys([*wanted.excluded, *bad_nodes]))
-        asked = names_in(job.required_nodes)
-        for node in asked.intersection(nodes):
-            self.say(f"{node} cannot be excluded: --nodelist asks for it")
-        nodes = tuple(node for node in nodes if node not in asked)
+        nodes = tuple(dict.fromkeys(node for node in (*wanted.excluded, *bad_nodes) if node not in asked))
         self.say(f"back into the queue: {wanted.reason}")
         self._record(events.JobRequeue(reason=wanted.reason, excluded=nodes))
         said = self._order_requeue(nodes, job)

@@ -15,9 +15,7 @@ from slurmddp.errors import UsageError
 from slurmddp.runs import node_store
 from slurmddp.runs.node_evidence import BY_HAND, PROOF, NodeEvidence, Suspect, find_suspects
 from slurmddp.slurm.hostlist import expand
-from slurmddp.text import escape_text, find_similar, format_duration, format_table, quote_value
-
-_HEAD = ("NODE", "NEXT START", "SEEN", "RUN", "JOB", "EVIDENCE")
+from slurmddp.text import escape_text, find_similar, format_duration, format_table, list_some, quote_value
 
 
 @click.command()
@@ -50,8 +48,8 @@ def _forget(given: Sequence[str]) -> None:
     evidence = node_store.read_evidence()
     known = sorted({one.node for one in evidence})
     if unknown := [node for node in given if node not in known]:
-        named = ", ".join(known) or "none"
-        raise UsageError(f"--forget: nothing speaks against {quote_value(unknown[0])}; known nodes: {named}")
+        named = list_some(known, 9) or "no node"
+        raise UsageError(f"--forget: nothing speaks against {quote_value(unknown[0])}; something does against {named}")
     node_store.replace(one for one in evidence if one.node not in given)
 
 
@@ -61,8 +59,7 @@ def _avoid(given: Sequence[str], now: float) -> None:
     if unknown := [node for node in given if node not in known]:
         near = " or ".join(find_similar(unknown[0], sorted(known))) or "`sinfo -N` lists them"
         raise UsageError(f"--avoid: cluster {cluster.name} has no node {quote_value(unknown[0])}; {near}")
-    what = "left out by `slurmddp nodes --avoid`"
-    node_store.note([NodeEvidence(now, cluster.name, node, BY_HAND, PROOF, what) for node in given], now)
+    node_store.note([NodeEvidence(now, cluster.name, node, BY_HAND, PROOF, "left out by you") for node in given], now)
 
 
 def _format(suspects: Sequence[Suspect], now: float) -> list[str]:
@@ -76,4 +73,5 @@ def _format(suspects: Sequence[Suspect], now: float) -> list[str]:
         for suspect in suspects
         for one in reversed(suspect.evidence)
     ]
-    return [line.rstrip() for line in format_table([_HEAD, *([escape_text(cell) for cell in row] for row in rows)])]
+    head = ("NODE", "NEXT START", "SEEN", "RUN", "JOB", "EVIDENCE")
+    return [line.rstrip() for line in format_table([head, *([escape_text(cell) for cell in row] for row in rows)])]

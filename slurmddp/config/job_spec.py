@@ -130,9 +130,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     reservation: Annotated[Text, Option("Reservation to use.", variable="SBATCH_RESERVATION")] = None
     nodelist: Annotated[Text, Option("Nodes to use, as in n[1-4].", short="-w")] = None
     exclude: Annotated[Text, Option("Nodes to leave out.", short="-x")] = None
-    avoid: Annotated[
-        bool, Option("Whether nodes are left out that something speaks against, as `slurmddp nodes` shows.")
-    ] = True
+    avoid: Annotated[bool, Option("Whether bad nodes are left out: `slurmddp nodes` shows them.")] = True
     job_name: Annotated[
         str,
         Option(

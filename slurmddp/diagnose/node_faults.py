@@ -6,19 +6,19 @@ python -m slurmddp.diagnose.node_faults CLUSTER RUN JOBID ATTEMPT
 import socket
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from slurmddp.diagnose.evidence import Evidence
-from slurmddp.diagnose.rule_types import Diagnosis, Observation, Rule
+from slurmddp.diagnose.rule_types import Diagnosis, Observation
 from slurmddp.diagnose.rules import end_causes
 from slurmddp.diagnose.run_evidence import READ_NODES, read_attempt_evidence
 from slurmddp.diagnose.verdict import judge
 from slurmddp.exit_codes import DONE, STOPPED
 from slurmddp.runs import node_store
-from slurmddp.runs.history import Event, read_outline
+from slurmddp.runs.history import AttemptEvents, Event, read_outline
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.node_evidence import HINT, PROOF, STRAGGLER, NodeEvidence
 from slurmddp.slurm.hostlist import try_expand
@@ -72,10 +72,12 @@ def _of_checks(facts: AttemptFacts) -> Iterator[NodeEvidence]:
 
 def _of_failure(facts: AttemptFacts) -> Iterator[NodeEvidence]:
     """Yield the node that the cause of the failure speaks against."""
-    found = facts.found
-    if found is None or (rule := _find_rule(facts.evidence.observations, found)) is None:
+    if (found := facts.found) is None:
         return
     same = [seen for seen in facts.evidence.observations if seen.rule.key == found.cause]
+    rules = (*(seen.rule for seen in same if seen.what == found.what), *end_causes().values())
+    if (rule := next((rule for rule in rules if rule.key == found.cause), None)) is None:
+        return
     if rule.node == "connection":
         yield from _of_connections(facts, same, found)
         return
@@ -86,16 +88,11 @@ def _of_failure(facts: AttemptFacts) -> Iterator[NodeEvidence]:
         yield facts.show(found.host, found.cause, PROOF if is_certain else HINT, found.what)._replace(rank=found.rank)
 
 
-def _find_rule(observations: Iterable[Observation], found: Diagnosis) -> Rule | None:
-    """Return the rule that the cause of a failure was recognised by."""
-    seen = (one.rule for one in observations if (one.rule.key, one.what) == (found.cause, found.what))
-    return next(seen, None) or next((rule for rule in end_causes().values() if rule.key == found.cause), None)
-
-
 def _of_connections(facts: AttemptFacts, seen: Sequence[Observation], found: Diagnosis) -> Iterator[NodeEvidence]:
     """Yield the one node that is an end of all connections that failed; of a single connection both ends, as hints."""
-    ends = [frozenset({one.host, peer}) for one in seen if (peer := _find_peer(facts, seen, one))]
-    failed = {pair for pair in ends if len(pair) > 1}
+    failed = {
+        frozenset({one.host, peer}) for one in seen if (peer := _find_peer(facts, seen, one)) not in ("", one.host)
+    }
     common = frozenset.intersection(*failed) if failed else frozenset[str]()
     for node in sorted(common):
         if len(common) == 1:
@@ -121,13 +118,12 @@ def _find_peer(facts: AttemptFacts, seen: Sequence[Observation], one: Observatio
 def read_facts(run: RunDir, cluster: str, job_id: str, attempt: str) -> AttemptFacts:
     """Return what is known of an attempt; the diagnosis is made only where it failed."""
     history = read_outline(run).of_job(job_id)
-    own = tuple(event for event in history.events if event.attempt == attempt)
-    start = next((event for event in own if event.kind == "attempt_start"), None)
-    end = next((event for event in reversed(own) if event.kind == "attempt_end"), None)
+    own = next((one for one in history.attempts if one.name == attempt), AttemptEvents((), attempt))
+    start, end = own.last("attempt_start"), own.last("attempt_end")
     hosts = tuple(try_expand(start.text("nodes")) or ()) if start else ()
     time_s = end.time if end else time.time()
     head = NodeEvidence(time_s, cluster, "", "", "", "", run=str(run.path), job=job_id, attempt=attempt)
-    facts = AttemptFacts(head, hosts, own)
+    facts = AttemptFacts(head, hosts, own.events)
     if end is None or end.count("status") in (DONE, STOPPED):
         return facts
     evidence = read_attempt_evidence(run, job_id, attempt, history.supervision)

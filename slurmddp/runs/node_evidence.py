@@ -75,8 +75,7 @@ class Suspect(NamedTuple):
         """Return why it is left out, in a few words."""
         last = self.evidence[-1]
         same = sum(one.source == last.source for one in self.evidence)
-        times = f" ({same} times)" if same > 1 else ""
-        return f"{last.what}{times}, {format_duration(max(0.0, now - last.time))} ago"
+        return f"{last.what}{f' ({same} times)' if same > 1 else ''}, {format_duration(max(0.0, now - last.time))} ago"
 
 
 def find_suspects(evidence: Iterable[NodeEvidence], now: float) -> tuple[Suspect, ...]:
@@ -115,16 +114,15 @@ def nodes_to_avoid(
     partition_nodes: Collection[str],
     *,
     wanted: Collection[str] = (),
-    excluded: Collection[str] = (),
     left_out: Collection[str] = (),
     needed: int = 0,
 ) -> tuple[Suspect, ...]:
     """Return the nodes of a partition that the next start leaves out.
 
-    Never those that the user has `wanted` or `excluded` by name, never more than one in SHARE with those of them that
-    are `left_out` already, and never so many that fewer than `needed` nodes are left.
+    Never those that are `wanted` by name, never more than one in SHARE with those that are `left_out` already, and
+    never so many that fewer than `needed` nodes are left.
     """
-    nodes, gone = set(partition_nodes), {*excluded, *left_out}
-    most = min(len(nodes) // SHARE - len(nodes.intersection(left_out)), len(nodes - gone) - needed)
+    left = set(partition_nodes).difference(left_out)
+    most = min(len(set(partition_nodes)) // SHARE - (len(set(partition_nodes)) - len(left)), len(left) - needed)
     proved = (suspect for suspect in find_suspects(evidence, now) if suspect.is_proved)
-    return tuple(suspect for suspect in proved if suspect.node in nodes - gone - set(wanted))[: max(0, most)]
+    return tuple(suspect for suspect in proved if suspect.node in left - set(wanted))[: max(0, most)]

@@ -12,7 +12,6 @@ from typing import Final
 from slurmddp.runs.files import write_whole
 from slurmddp.text import count
 
-_FILE: Final = "folders"
 _MOST: Final = 500
 """Folders that are remembered; the oldest are forgotten."""
 
@@ -29,7 +28,7 @@ def remember(folder: Path) -> None:
         known = _read()
         if str(folder) in known[-1:]:
             return
-        path = state_file(_FILE)
+        path = state_file("folders")
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         for left in path.parent.glob(f".{path.name}.*"):  # by a process that was killed meanwhile
             left.unlink()
@@ -63,5 +62,5 @@ def hint_elsewhere() -> str:
 
 def _read() -> list[str]:
     with suppress(FileNotFoundError):
-        return state_file(_FILE).read_text("utf-8", "surrogateescape").splitlines()
+        return state_file("folders").read_text("utf-8", "surrogateescape").splitlines()
     return []

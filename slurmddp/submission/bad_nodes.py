@@ -21,10 +21,9 @@ def leave_out_bad_nodes(request: Request, notice: Callable[[str], None]) -> Requ
     partition = next(cluster.partitions_of(spec.partition), None) if cluster else None
     if cluster is None or partition is None or not spec.avoid or not (evidence := read_evidence(cluster.name)):
         return request
-    nodes = names_in(*(group.names for group in fitting_nodes(spec, partition)))
-    given = {"wanted": names_in(spec.nodelist), "excluded": names_in(spec.exclude)}
+    nodes = names_in(*(group.names for group in fitting_nodes(spec, partition))) - names_in(spec.exclude)
     now = time.time()
-    found = nodes_to_avoid(evidence, now, nodes, needed=spec.nodes, **given)
+    found = nodes_to_avoid(evidence, now, nodes, wanted=names_in(spec.nodelist), needed=spec.nodes)
     for suspect in found:
         notice(f"{suspect.node} is left out: {suspect.describe(now)}; --no-avoid uses it")
     job = msgspec.structs.replace(spec, avoided=tuple(suspect.node for suspect in found))

@@ -95,9 +95,6 @@ class FakeSlurm:
         del host_list
         return self.lost
 
-    def hostnames(self, host_list: str) -> tuple[str, ...]:
-        return tuple(host_list.split(","))
-
     def address(self, node: str) -> str:
         return self.addresses.get(node, "")
 

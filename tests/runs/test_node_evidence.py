@@ -66,7 +66,6 @@ def test_at_most_a_quarter_is_left_out_and_never_what_the_job_needs():
     bad = [seen(node, ago=number) for number, node in enumerate(TWENTY)]
     assert avoided(*bad) == TWENTY[:5]
     assert avoided(*bad, wanted=["n1", "n2"]) == TWENTY[2:7]
-    assert avoided(*bad, excluded=["n1"]) == TWENTY[1:6]
     assert avoided(*bad, left_out=["n1", "n9"]) == TWENTY[1:4]
     assert avoided(*bad, needed=18) == TWENTY[:2]
     assert avoided(*bad, needed=20) == avoided(*bad, needed=40) == []
