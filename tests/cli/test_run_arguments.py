@@ -71,7 +71,6 @@ def test_a_job_of_another_folder_is_of_no_run_in_the_one_that_was_given(typed):
         (("tensorboard", ""), "RUN: an empty text"),
         (("diagnose", ""), "RUN|JOBID|FILE: an empty text"),
         (("init", ""), "FILE: an empty text"),
-        (("requeue", "-x", "", "ok"), "--exclude: an empty text"),
     ],
 )
 def test_an_empty_text_is_refused(typed, words, said):

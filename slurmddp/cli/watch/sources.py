@@ -55,7 +55,7 @@ def change_job(verb: Verb, job: JobStatus, environ: Environ, notice: Callable[[s
     if verb == "cancel":
         cancel.cancel([job], environ, notice)
         return f"job {job.job_id} is cancelled"
-    requeue.requeue(job.job_id, exclude=(), environ=environ, notice=notice)
+    requeue.requeue(job.job_id, environ=environ, notice=notice)
     return f"job {job.job_id} is requeued"
 
 
