@@ -15,8 +15,6 @@ from slurmddp.runs.layout import RunDir
 
 MOST_METRICS: Final = 4000
 """About so many points of each name are drawn of a run."""
-MOST_SAVES: Final = 1000
-"""About so many checkpoints of an attempt are drawn."""
 MOST_NAMES: Final = 100
 """Of an attempt; others are left out."""
 MOST_ATTEMPTS: Final = 2000
@@ -27,7 +25,7 @@ RATE: Final = "steps/s"
 MOST_ODD: Final = 400
 """How many values that are not finite a line shows."""
 
-LOSS, THROUGHPUT, HELD, WRITE = "loss", "samples_per_s", "held_s", "write_s"
+LOSS, THROUGHPUT = "loss", "samples_per_s"
 _FIRST: Final = (LOSS, THROUGHPUT, RATE)
 
 Point = tuple[int, float]
@@ -171,27 +169,8 @@ class _Metrics:
 
 def build_metric_curves(attempts: Sequence[TimedAttempt], logged: Logged) -> Curves:
     """Return the curves of the logged values and of the steps per second: loss and throughput first, then by name."""
-    curves = _join_lines(logged.get(attempt.label, {}) for attempt in attempts)
-    return {name: curves[name] for name in (*_FIRST, *sorted(curves.keys() - {*_FIRST})) if name in curves}
-
-
-def build_checkpoint_curves(attempts: Sequence[TimedAttempt]) -> Curves:
-    """Return how long each checkpoint held up the training, and how long it was written."""
-    found: list[Lines] = []
-    for attempt in attempts:
-        lines, saves = Lines(), attempt.events.all("checkpoint")
-        size = _bucket_size(len(saves), MOST_SAVES)
-        for event in saves:
-            values = {name: event.number(name) for name in (HELD, WRITE)}
-            _add_values(lines, attempt.label, size, event.count("step"), values)
-        found.append(lines)
-    return _join_lines(found)
-
-
-def _join_lines(attempts: Iterable[Lines]) -> dict[str, list[Line]]:
-    """Return the lines of all attempts by name."""
     curves: dict[str, list[Line]] = {}
-    for lines in attempts:
-        for name, line in lines.items():
+    for attempt in attempts:
+        for name, line in logged.get(attempt.label, {}).items():
             curves.setdefault(name, []).append(line)
-    return curves
+    return {name: curves[name] for name in (*_FIRST, *sorted(curves.keys() - {*_FIRST})) if name in curves}

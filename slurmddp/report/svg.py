@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from slurmddp.report import number_format
 from slurmddp.report.attempts import KINDS, Span, TimedAttempt, TimeKind
-from slurmddp.report.curves import HELD, RATE, THROUGHPUT, WRITE, Curves, Line
+from slurmddp.report.curves import RATE, THROUGHPUT, Curves, Line
 from slurmddp.report.number_format import Scale, time_ticks
 from slurmddp.report.timeline import Timeline
 from slurmddp.runs.history import describe_event
@@ -25,14 +25,9 @@ _EDGE: Final = 0.06
 STYLES: Final = 6
 """Styles of lines, each with a colour of its own, every second one dashed; one more is for all other lines."""
 
-_TITLES: Final = {
-    THROUGHPUT: "samples a second",
-    RATE: "steps a second",
-    HELD: "seconds that the training was held up",
-    WRITE: "seconds until a checkpoint was durable",
-}
+_TITLES: Final = {THROUGHPUT: "samples a second", RATE: "steps a second"}
 _FROM_ZERO: Final = frozenset(_TITLES)
-"""Rates and durations are shown from zero on, so that a small change looks small."""
+"""Rates are shown from zero on, so that a small change looks small."""
 MARKED: Final = frozenset({"checkpoint", "notice", "requeue", "cancel", "restart"})
 """The kinds of events that have a mark on a bar."""
 _ODD_GLYPHS: Final = {"nan": "\N{MULTIPLICATION SIGN}", "inf": "▲", "-inf": "▼"}

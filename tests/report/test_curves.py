@@ -8,7 +8,7 @@ import pytest
 from timelines import build
 
 from slurmddp.report import curves
-from slurmddp.report.curves import MOST_ODD, RATE, build_checkpoint_curves, build_metric_curves, thin_events
+from slurmddp.report.curves import MOST_ODD, RATE, build_metric_curves, thin_events
 from slurmddp.runs.layout import RunDir
 
 
@@ -49,17 +49,9 @@ def test_many_strange_values_are_thinned_too(story):
     assert (line.least, line.most) == (None, None)
 
 
-def test_checkpoints_have_their_times(story):
-    story.save(5, 10, held_s=0.5, write_s=2).save(9, 20, held_s=0.25)
-    found = build_checkpoint_curves(attempts(story))
-    assert list(found) == [curves.HELD, curves.WRITE]
-    assert found[curves.HELD][0].points == [(10, 0.5), (20, 0.25)]
-    assert found[curves.WRITE][0].points == [(10, 2.0), (20, 0.0)]
-
-
 def test_nothing_logged_is_no_curve(story):
     story.at(1, "start").at(2, "metrics", step=1, values="torn")
-    assert metric_curves(story) == {} == build_checkpoint_curves(attempts(story))
+    assert metric_curves(story) == {}
 
 
 def records(count, attempt="0.0", **peaks):
@@ -120,13 +112,6 @@ def test_the_pace_is_that_between_two_lines_of_numbers(story):
     events, logged = thin_events(story.events, 0)
     assert [event.count("step") for event in events[1:]] == [10, 14, 15, 15]
     assert logged["7 0.0"][RATE].points == [(14, 2.0)]
-
-
-def test_of_many_checkpoints_the_longest_stays(story):
-    for at in range(5000):
-        story.save(at, at, held_s=9.0 if at == 777 else at % 3)
-    line = build_checkpoint_curves(attempts(story))[curves.HELD][0]
-    assert line.count == 5000 and len(line.points) <= curves.MOST_SAVES and (777, 9.0) in line.points
 
 
 @pytest.mark.usefixtures("few")
