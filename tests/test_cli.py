@@ -139,7 +139,6 @@ USER_ERRORS = [
     ("log", "there is no command 'log'; did you mean logs?"),
     ("train.py --lr 1", "there is no command 'train.py'; to submit it, type: slurmddp submit train.py --lr 1"),
     ("sweep result train", "did you mean results? type: slurmddp sweep results train"),
-    ("status --all-folders train", "--all-folders shows every run; leave it out, or leave the names out"),
     ("run --ntasks-per-node 3 torchrun --nproc-per-node 2 train.py", "3 ranks on a node, but torchrun asks for 2;"),
     ("render -N", "requires an argument"),
     ("render python", "alone; name a script"),

@@ -5,12 +5,12 @@ Standard library only.
 """
 
 import os
+import shlex
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from slurmddp.runs.files import write_whole
-from slurmddp.text import count
 
 _MOST: Final = 500
 """Folders that are remembered; the oldest are forgotten."""
@@ -55,9 +55,9 @@ def known_folders() -> list[Path]:
 
 
 def hint_elsewhere() -> str:
-    """Return what shows the runs of the known folders; empty without any."""
+    """Return what shows the runs of the folder that was used last; empty without any."""
     known = known_folders()
-    return f"`slurmddp status --all-folders` shows those of {count(len(known), 'other folder')}" if known else ""
+    return f"`slurmddp status --runs-dir {shlex.quote(str(known[0]))}` shows those of another folder" if known else ""
 
 
 def _read() -> list[str]:

@@ -159,7 +159,9 @@ def test_where_nothing_was_submitted_there_is_nothing_to_show():
     with pytest.raises(UsageError, match="nothing was submitted in jobs yet; --runs-dir"):
         meant()
     registry.remember(Path.cwd())
-    with pytest.raises(UsageError, match="yet; `slurmddp status --all-folders` shows those of 1 other folder"):
+    with pytest.raises(
+        UsageError, match=f"yet; `slurmddp status --runs-dir {Path.cwd()}` shows those of another folder"
+    ):
         meant()
 
 

@@ -257,7 +257,7 @@ def test_results_have_the_best_first(finished, monkeypatch):
     assert find_sweep(None, "jobs").path.name == "s"
     monkeypatch.setattr(registry, "known_folders", lambda: [finished.path.parent])
     assert find_sweep("s", "elsewhere").path == finished.path  # as `status` and `logs` find it
-    with pytest.raises(UsageError, match="there is no sweep in elsewhere; `slurmddp status --all-folders` shows"):
+    with pytest.raises(UsageError, match="there is no sweep in elsewhere; `slurmddp status --runs-dir .*` shows"):
         find_sweep(None, "elsewhere")
 
 
