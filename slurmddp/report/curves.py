@@ -22,8 +22,6 @@ MOST_ATTEMPTS: Final = 2000
 _OF_A_BUCKET: Final = 4
 RATE: Final = "steps/s"
 """A value that is measured and not logged: the steps per second since the metrics before."""
-MOST_ODD: Final = 400
-"""How many values that are not finite a line shows."""
 
 LOSS, THROUGHPUT = "loss", "samples_per_s"
 _FIRST: Final = (LOSS, THROUGHPUT, RATE)
@@ -52,7 +50,6 @@ class Line:
     """The newest value, also one that is not finite."""
     _kept: list[Point] = field(default_factory=list)
     _bucket: list[Point] = field(default_factory=list)
-    _odd: list[Point] = field(default_factory=list)
 
     def add(self, step: int, value: float) -> None:
         """Add a value."""
@@ -60,7 +57,6 @@ class Line:
         self.last = value
         self.count += 1
         if not math.isfinite(value):
-            self._odd += [(step, value)] if self.odd_count % self.size == 0 else []
             self.odd_count += 1
             return
         self._bucket.append((step, value))
@@ -72,11 +68,6 @@ class Line:
     def points(self) -> list[Point]:
         """The finite values that are drawn, by step; several values of one step keep their order."""
         return sorted([*self._kept, *_outline(self._bucket)], key=lambda point: point[0])
-
-    @property
-    def odd(self) -> list[Point]:
-        """The values that are not finite; of many some."""
-        return self._odd[:: 1 + len(self._odd) // MOST_ODD]
 
     @property
     def least(self) -> float | None:

@@ -30,12 +30,11 @@ _FROM_ZERO: Final = frozenset(_TITLES)
 """Rates are shown from zero on, so that a small change looks small."""
 MARKED: Final = frozenset({"checkpoint", "notice", "requeue", "cancel", "restart"})
 """The kinds of events that have a mark on a bar."""
-_ODD_GLYPHS: Final = {"nan": "\N{MULTIPLICATION SIGN}", "inf": "▲", "-inf": "▼"}
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A part of a bar, a moment on it, or a value on the edge of a curve. A bar is a list of parts and moments."""
+    """A part of a bar, or a moment on it. A bar is a list of parts and moments."""
 
     kind: str
     x: str
@@ -107,7 +106,7 @@ def draw_time_axis(timeline: Timeline) -> tuple[Tick, ...]:
 
 def draw_charts(curves: Curves, attempts: Sequence[TimedAttempt]) -> list[Chart]:
     """Return the curves as charts with one scale of steps for all."""
-    steps = [step for lines in curves.values() for line in lines for step, _ in (*line.points, *line.odd)]
+    steps = [step for lines in curves.values() for line in lines for step, _ in line.points]
     looks = line_styles(attempts)
     return [_draw_chart(name, lines, Scale.over([0, *steps]), looks) for name, lines in curves.items()]
 
@@ -122,15 +121,11 @@ def line_styles(attempts: Sequence[TimedAttempt]) -> dict[str, tuple[int, int]]:
 def _draw_chart(name: str, lines: Sequence[Line], x: Scale, looks: Mapping[str, tuple[int, int]]) -> Chart:
     values = [value for line in lines for _, value in line.points]
     y = Scale.over([0.0, *values] if name in _FROM_ZERO else values, may_be_log=True)
-    odd = [(step, value) for line in lines for step, value in line.odd]
     return {
         "title": _TITLES.get(name, name),
         "description": f"{sum(line.count for line in lines):,} values; the table below has their range",
         "is_log": y.is_log,
         "lines": [_draw_line(line, x, y, looks[line.label]) for line in lines],
-        "odd": [
-            Mark(_ODD_GLYPHS[f"{value}"], _percent(x.at(step)), f"{value} at step {step:,}") for step, value in odd
-        ],
         "x_ticks": [_tick(x.at(step), f"{step:,.0f}") for step in x.ticks(whole=True)],
         "y_ticks": [Tick(_percent(1 - y.at(value)), number_format.figure(value)) for value in y.ticks() if values],
     }
