@@ -287,11 +287,7 @@ def _build_option(field: Field, name: str) -> click.Option:
         metavar=option.metavar or "|".join(field.choices) or ("N" if field.is_number else "TEXT"),
         multiple=field.is_list,
         help=text,
-        shell_complete=lambda _context, _option, incomplete: _complete_value(field, incomplete),
+        shell_complete=lambda _context, _option, incomplete: [
+            choice for choice in field.choices if choice.startswith(incomplete)
+        ],
     )
-
-
-def _complete_value(field: Field, incomplete: str) -> list[str]:
-    from slurmddp.cli.completion import complete_value  # only a shell that completes needs it
-
-    return complete_value(field, incomplete)
