@@ -25,8 +25,6 @@ KEYS: Final = """\
 l  Enter    show the output on the whole screen, and back
 End         follow the output, which stands still above its end
 Tab         go to the events, the output, the jobs
-c           cancel the chosen job, after confirmation
-r           requeue the chosen job, after confirmation
 s           ask Slurm now; it is asked every 10 s
 q  Ctrl-C   quit; jobs go on"""
 
@@ -127,18 +125,14 @@ class LogView(ScrollView, can_focus=True):
         return strip.apply_style(self.rich_style)
 
 
-class KeyDialog(ModalScreen[bool]):
-    """Shows a text until a key is pressed; returns whether the key was y."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self._text = Text(text)
+class KeyDialog(ModalScreen[None]):
+    """Shows all keys until one is pressed."""
 
     def compose(self) -> ComposeResult:
         """Show the text."""
-        yield Static(self._text)
+        yield Static(Text(KEYS))
 
     def on_key(self, event: events.Key) -> None:
-        """Take the answer."""
+        """Close it."""
         event.stop()
-        self.dismiss(event.key in ("y", "Y"))
+        self.dismiss()
