@@ -51,8 +51,6 @@ class Options(NamedTuple):
     """Tell the events of the job to the target of `--notify`, which a variable names."""
     hang_timeout: str = ""
     """End the ranks and start them again when they hang for so many seconds, or `auto`; empty: warn only."""
-    avoid: bool = True
-    """Leave out the nodes with evidence against them when the job is requeued."""
     finish: bool = False
     """Call the script's function `finish` after each attempt."""
 

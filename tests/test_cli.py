@@ -139,6 +139,7 @@ USER_ERRORS = [
     ("log", "there is no command 'log'; did you mean logs?"),
     ("train.py --lr 1", "there is no command 'train.py'; to submit it, type: slurmddp submit train.py --lr 1"),
     ("sweep result train", "did you mean results? type: slurmddp sweep results train"),
+    ("status --all-folders train", "--all-folders shows every run; leave it out, or leave the names out"),
     ("run --ntasks-per-node 3 torchrun --nproc-per-node 2 train.py", "3 ranks on a node, but torchrun asks for 2;"),
     ("render -N", "requires an argument"),
     ("render python", "alone; name a script"),
@@ -411,10 +412,24 @@ def test_an_option_of_the_job_behind_the_command_is_refused_with_the_corrected_l
 
 
 @pytest.mark.parametrize(
-    "option",
-    [["-c", "a.yaml"], ["-t", "0.5"], ["-p", "3"], ["-w", "4"], ["-c", "4"], ["-N2"], ["-data"], ["-path", "x"]],
+    "option", [["-N2"], ["-t10"], ["-t", "1:30:00"], ["-c", "8"], ["-dafterok:3"], ["-plow"], ["-p", "low"]]
 )
-def test_another_short_option_goes_to_the_program(option, tmp_path):
+def test_each_spelling_of_a_short_option_that_fits_the_job_is_refused_behind_the_command(option, tmp_path):
+    """The sinfo is a stand-in."""
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "sinfo").write_text("#!/bin/sh\necho gpu; echo low\n")
+    (tmp_path / "sinfo").chmod(0o755)
+    done = typed("render", "train.py", *option, cwd=tmp_path, PATH=f"{tmp_path}:/bin:/usr/bin")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"type: slurmddp render {' '.join(option)} train.py; or" in done.stderr
+    meant = typed("render", "--", "train.py", *option, cwd=tmp_path)
+    assert (meant.returncode, meant.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "option", [["-c", "a.yaml"], ["-t", "0.5"], ["-p", "3"], ["-w", "4"], ["-d", "3"], ["-data"], ["-path", "x"]]
+)
+def test_a_short_option_that_does_not_fit_the_job_goes_to_the_program(option, tmp_path):
     (tmp_path / "train.py").write_text("")
     done = typed("render", "train.py", *option, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "") and f"train.py {' '.join(option)}" in done.stdout

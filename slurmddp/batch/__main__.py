@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from slurmddp import supervisor_options, variables
-from slurmddp.attach import BOOTSTRAP, attach_variables, run_words
+from slurmddp.attach import BOOTSTRAP, attach_variables
 from slurmddp.batch.attempt import Job
 from slurmddp.batch.controller import Controller
 from slurmddp.batch.shell_launch import ShellLaunch
@@ -22,12 +22,9 @@ from slurmddp.exit_codes import FAILED
 from slurmddp.runs.events import SupervisorEvent
 from slurmddp.runs.files import write_whole
 from slurmddp.runs.layout import RunDir
-from slurmddp.slurm.hostlist import try_expand
 from slurmddp.supervisor_options import Options
 from slurmddp.version import __version__
 
-JUDGE_S: Final = 10.0
-"""What an attempt shows of its nodes is found in this time, or not noted: the job must be requeued soon."""
 OWN_LAUNCH: Final = "--own-launch"
 _LIMITS: Final = ("DATA", "FSIZE", "MEMLOCK", "NOFILE", "CPU", "NPROC", "AS")
 _PACKAGE: Final = Path(__file__).parents[1]
@@ -78,7 +75,6 @@ def main(words: list[str]) -> int:
         launch=lambda environment: call_function(functions, "launch", environment),
         finish=(lambda environment: call_function(functions, "finish", environment)) if given.finish else None,
         tell=choose_teller(given, job),
-        judge_nodes=lambda attempt: judge_nodes(job, attempt),
     ).run()
 
 
@@ -96,7 +92,8 @@ def supervise_own_launch(given: Options, run: Path, orders: BinaryIO) -> int:
     """
     with suppress(OSError):
         os.dup2(os.open(RunDir(run).batch_log(os.environ[variables.JOB_ID]), os.O_WRONLY | os.O_APPEND), 1)
-    hosts = os.environ.get(variables.HOSTS) or " ".join(try_expand(os.environ["SLURM_JOB_NODELIST"]) or ())
+    slurm = Controller(os.environ)
+    hosts = os.environ.get(variables.HOSTS) or " ".join(slurm.hostnames(os.environ["SLURM_JOB_NODELIST"]))
     environ = {**build_rank_environment(os.environ), variables.HOSTS: hosts}
     launch = ShellLaunch(orders, sys.stdin.buffer, write_line)
     job = Job.read(environ, run)
@@ -104,10 +101,9 @@ def supervise_own_launch(given: Options, run: Path, orders: BinaryIO) -> int:
         options=given,
         job=job,
         environ=environ,
-        slurm=Controller(os.environ),
+        slurm=slurm,
         launch=lambda attempt: launch({**attempt, **attach_variables(attempt, _PACKAGE)}),
         tell=choose_teller(given, job),
-        judge_nodes=lambda attempt: judge_nodes(job, attempt),
     )
     launch.end(supervisor.run())
     return 0
@@ -122,18 +118,6 @@ def choose_teller(given: Options, job: Job) -> Callable[[str, SupervisorEvent], 
     if given.notify:
         write_line(f"nobody is told what happens (--notify): {variables.NOTIFY_TARGET} is not set in the job")
     return lambda *_: None
-
-
-def judge_nodes(job: Job, attempt: str) -> None:
-    """Note what an attempt shows of its nodes, by a program of its own: the diagnosis needs more than a supervisor."""
-    words = (job.cluster, str(job.run.path), job.job_id, attempt)
-    command = [sys.executable, *run_words(sys.executable, has_slurmddp=True), "slurmddp.diagnose.node_faults", *words]
-    try:
-        subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=JUDGE_S, check=True)  # noqa: S603 - our own module
-    except (OSError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stderr", None) or str(error).encode()
-        why = said.decode(errors="replace").strip().rpartition("\n")[2]
-        write_line(f"what the attempt shows of its nodes is not noted: {why}")
 
 
 def build_rank_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -45,9 +45,9 @@ class Controller:
         """
         self._order(commands.requeue(job_id))
 
-    def update(self, job_id: str, key: str, value: str) -> None:
-        """Change a value of a job, as ExcNodeList of a queued one. Raises as `requeue` does."""
-        self._order(commands.update(job_id, key, value))
+    def exclude(self, job_id: str, nodes: str) -> None:
+        """Set the excluded nodes of a queued job. Raises as `requeue` does."""
+        self._order(commands.update(job_id, "ExcNodeList", nodes))
 
     def release_dependents(self, job_id: str) -> list[str]:
         """Let the user's queued jobs that wait for the success of a job wait for its end; return their ids.
@@ -69,10 +69,9 @@ class Controller:
         """Return those nodes that are down, failing, or do not respond; none when Slurm does not say."""
         return queries.lost_nodes(host_list, self._environ, timeout_s=client.TIMEOUT_S)
 
-    def partition_nodes(self, partition: str) -> tuple[str, ...]:
-        """Return the names of the nodes of a partition; none when Slurm does not say."""
-        listed = commands.list_nodes("--Node", f"--partition={partition}")
-        return tuple(dict.fromkeys(client.try_query(listed, self._environ).split()))
+    def hostnames(self, host_list: str) -> tuple[str, ...]:
+        """Return the names of a host list; none when Slurm does not say."""
+        return tuple(client.try_query(commands.show("hostnames", host_list), self._environ).split())
 
     def address(self, node: str) -> str:
         """Return NodeAddr of a node; empty when Slurm does not say."""

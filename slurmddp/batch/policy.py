@@ -43,7 +43,7 @@ class Requeue(NamedTuple):
     """Requeue the job under the same job id."""
 
     reason: str
-    excluded: tuple[str, ...] = ()
+    lost_nodes: tuple[str, ...] = ()
     """Nodes to exclude from the next allocation."""
 
 
@@ -111,26 +111,16 @@ def decide_by_result(result: Result) -> Action | None:
 
 
 def decide_after_crash(
-    result: Result,
-    job: JobInfo,
-    lost_nodes: Sequence[str],
-    *,
-    bad_nodes: Sequence[str] = (),
-    failures: int,
-    max_restarts: int,
-    lead_s: int,
+    result: Result, job: JobInfo, lost_nodes: Sequence[str], *, failures: int, max_restarts: int, lead_s: int
 ) -> Action:
     """Return the action after a crash: a restart in this allocation, a requeue, or the end.
 
-    `bad_nodes` are those of the allocation that a requeue can leave out for the evidence against them. `failures`
-    counts the failed attempts in a row without progress, this one included.
+    `failures` counts the failed attempts in a row without progress, this one included.
     """
     if requeue := check_before_start(job, lead_s=lead_s):
         return Requeue(f"{requeue.reason}; the last attempt: {result.reason}")
     if lost_nodes:
         return requeue_after_loss(lost_nodes)
-    if bad_nodes and job.requeue is not False:
-        return Requeue(f"without {', '.join(bad_nodes)}; the last attempt: {result.reason}", tuple(bad_nodes))
     if failures > max_restarts:
         reason = (
             f"gives up: {count(failures, 'start')} in a row failed, with no new checkpoint since "

@@ -32,7 +32,6 @@ from slurmddp.runs.files import write_whole
 from slurmddp.runs.ownership import Claim, HeldError, Ownership, attempt_order, take_file
 from slurmddp.runs.submissions import record_direct_submission, submissions
 from slurmddp.slurm.client import RefusedError, spread
-from slurmddp.slurm.hostlist import names_in
 from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.supervisor_options import Options
 from slurmddp.text import count
@@ -88,17 +87,14 @@ class Supervisor:
         say: Callable[[str], None] = write_line,
         log_size: Callable[[], int] = output_size,
         tell: Callable[[str, SupervisorEvent], object] = lambda *_: None,
-        judge_nodes: Callable[[str], object] = lambda _: None,
     ) -> None:
         """Take the ranks' environment `environ`; `say` writes to the batch log, `log_size` returns its bytes.
 
         `launch` runs the ranks with an environment to their end, and returns the launcher's status; `finish` runs a
-        template's `finish` block with one. `tell` gets the attempt of each event, and the event. `judge_nodes` gets an
-        attempt, and notes what it shows of its nodes.
+        template's `finish` block with one. `tell` gets the attempt of each event, and the event.
         """
         self.options, self.job, self.environ, self.slurm, self.launch = options, job, environ, slurm, launch
         self.finish, self.clock, self.say, self.log_size, self.tell = finish, clock, say, log_size, tell
-        self.judge_nodes = judge_nodes
         self.started_at = clock.time()
         self.attempt = f"{job.restarts}.0"
         earlier = job.run.attempts(job.job_id) if options.own_launch else []
@@ -206,20 +202,9 @@ class Supervisor:
         result = watch.stop(attempts.read_result(self.job, self.attempt, status, own_launch=self.options.own_launch))
         self.say(f"{self._name}, ended with status {result.status}: {result.reason}")
         self._record(events.AttemptEnd(status=result.status, reason=result.reason))
-        if not self.options.single_attempt and self._may_speak_against_nodes(result):
-            self.judge_nodes(self.attempt)
         if self.finish and result.status != FENCED:
             self.finish({**environment, variables.STATUS: str(result.status)})
         return result
-
-    def _may_speak_against_nodes(self, result: Result) -> bool:
-        """Return whether an attempt failed, or a rank of it was slow."""
-        if result.status not in (DONE, STOPPED):
-            return result.status != FENCED
-        from slurmddp.runs.history import read_newest  # noqa: PLC0415 - every start would pay for it
-
-        slow = read_newest(self.job.run, size=2**22).all("straggler")  # it is named again every ten minutes
-        return any(event.attempt == self.attempt for event in slow)
 
     def _decide_after(self, result: Result) -> Action:
         """Return the action that follows from a result."""
@@ -235,7 +220,6 @@ class Supervisor:
             result,
             job,
             self.slurm.lost_nodes(self.job.host_list),
-            bad_nodes=[node for node in self._find_bad_nodes(job) if node in self.job.hosts],
             failures=self.failures,
             max_restarts=self.options.max_restarts,
             lead_s=self.options.signal_lead,
@@ -256,15 +240,12 @@ class Supervisor:
                 continue
             if job is None:
                 raise FencedError("Slurm no longer knows the job")
-            if why := self._explain_fenced(job):
+            if why := policy.check_fenced(job, restarts=self.job.restarts, host=self.job.host):
                 raise FencedError(why)
             left_s = policy.time_left_s(job)
             self.ends_at = None if left_s is None else self.clock.time() + left_s
             self.allocated = job.started.timestamp() if job.started else None
             return job
-
-    def _explain_fenced(self, job: JobInfo) -> str:
-        return policy.check_fenced(job, restarts=self.job.restarts, host=self.job.host)
 
     def _pause(self, tries: int, error: ClusterError) -> None:
         """Wait until Slurm is asked again: 10, 20, 40, then 60 s, each by a fifth longer or shorter."""
@@ -386,34 +367,15 @@ class Supervisor:
                 return self._end_resumable(f"{wanted.reason}. {refused}")
             with suppress(OSError), self._requeues.open("a") as file:  # with a full disk it is not counted
                 file.write(f"{now}\n")
-        asked, bad_nodes = names_in(job.required_nodes), self._find_bad_nodes(job)
-        for node in asked.intersection(wanted.excluded):
+        nodes = wanted.lost_nodes
+        asked = self.slurm.hostnames(job.required_nodes) if nodes and job.required_nodes else ()
+        for node in {*asked}.intersection(nodes):
             self.say(f"{node} cannot be excluded: --nodelist asks for it")
-        for node, why in bad_nodes.items():
-            self.say(f"the next start leaves out {node}: {why}")
-        nodes = tuple(dict.fromkeys(node for node in (*wanted.excluded, *bad_nodes) if node not in asked))
+        nodes = tuple(node for node in nodes if node not in asked)
         self.say(f"back into the queue: {wanted.reason}")
         self._record(events.JobRequeue(reason=wanted.reason, excluded=nodes))
         said = self._order_requeue(nodes, job)
         return self._end_resumable(f"Slurm has not requeued the job ({said})")
-
-    def _find_bad_nodes(self, job: JobInfo) -> Mapping[str, str]:
-        """Return the nodes that a requeue leaves out, and what speaks against each."""
-        from slurmddp.runs import node_evidence, node_store  # noqa: PLC0415 - every start would pay for it
-
-        evidence = node_store.read_evidence(self.job.cluster) if self.options.avoid else []
-        now = self.clock.time()
-        if not any(suspect.is_proved for suspect in node_evidence.find_suspects(evidence, now)):
-            return {}
-        found = node_evidence.nodes_to_avoid(
-            evidence,
-            now,
-            self.slurm.partition_nodes(job.partition),
-            wanted=names_in(job.required_nodes),
-            left_out=names_in(job.excluded_nodes),
-            needed=len(self.job.hosts),
-        )
-        return {suspect.node: suspect.describe(now) for suspect in found}
 
     def _order_requeue(self, nodes: tuple[str, ...], job: JobInfo) -> str:
         """Order the requeue; return Slurm's message when the job is not requeued."""
@@ -445,7 +407,7 @@ class Supervisor:
             return
         listed = ",".join([*([job.excluded_nodes] if job.excluded_nodes else []), *nodes])
         try:
-            self.slurm.update(self.job.job_id, "ExcNodeList", listed)
+            self.slurm.exclude(self.job.job_id, listed)
         except ClusterError as error:
             self.say(f"{', '.join(nodes)} could not be excluded: {error}")
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -478,11 +440,6 @@ class Supervisor:
         self._record(events.JobEnd(status=action.status, reason=action.reason))
         if self.owner:
             self.owner.release()
-        if action.status != DONE and not (self.options.single_attempt or self.options.own_launch):
-            with suppress(ClusterError):  # an expedited job whose script fails is held in the queue, and not FAILED
-                job = self.slurm.job(self.job.job_id)
-                if job and job.expedited and not self._explain_fenced(job):
-                    self.slurm.update(self.job.job_id, "Requeue", "0")
         if action.status == DONE and not self.options.single_attempt:
             # from 24.05 on, a job that ends within its grace time counts as preempted, whatever its exit status; on
             # 24.11 also one that was requeued within it: jobs that wait for its success would never start

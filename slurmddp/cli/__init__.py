@@ -26,7 +26,6 @@ _COMMANDS = {
     "exec": ("slurmddp.cli.exec", "Run a command, or a shell, beside a rank of a running job."),
     "requeue": ("slurmddp.cli.job_control", "Requeue jobs, so that they start again in seconds."),
     "diagnose": ("slurmddp.cli.diagnose", "Show why a job failed, and what to type next."),
-    "nodes": ("slurmddp.cli.nodes", "Show what speaks against which node, with its age."),
     "doctor": ("slurmddp.cli.doctor", "Check for what would make a job fail, before it is submitted."),
     "compare": ("slurmddp.cli.compare", "Compare the models of ranks or runs."),
     "report": ("slurmddp.cli.report", "Write a run as one HTML page: attempts, goodput, curves, cause."),

@@ -1,6 +1,7 @@
-"""`slurmddp completion`: print the completion script of a shell; what it offers for names of runs."""
+"""`slurmddp completion`: print the completion script of a shell; what it offers for names of runs and for values."""
 
 import glob
+import os
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -12,11 +13,18 @@ from click.shell_completion import CompletionItem, get_completion_class
 from slurmddp.cli import COMPLETE_VARIABLE
 from slurmddp.cli.job_command import default_runs_dir
 from slurmddp.cli.run_arguments import TEXT
+from slurmddp.config import job_files
 from slurmddp.config.job_spec import NAME
+from slurmddp.config.option_types import Field
 from slurmddp.errors import SlurmddpError
 from slurmddp.runs import lookup
+from slurmddp.slurm import client
+from slurmddp.slurm import commands as slurm_commands
+from slurmddp.slurm.environment import user
 
 SHELLS: Final = ("bash", "zsh", "fish")
+_LIMIT_S: Final = 2.0
+"""A shell waits for the answer."""
 
 
 @click.command()
@@ -53,3 +61,21 @@ targets_argument: Final = click.argument(
     "words", type=TEXT, metavar="[RUN|JOBID]...", nargs=-1, shell_complete=complete_target
 )
 """Names runs and jobs."""
+
+
+def complete_value(field: Field, incomplete: str) -> list[str]:
+    """Return the values of a job's option that begin with a text; none when Slurm does not answer soon."""
+    found, key, nodes = field.choices, field.key, slurm_commands.list_nodes("--Node")
+    commands = {
+        "partition": slurm_commands.list_nodes(columns="%R"),
+        "nodelist": nodes,
+        "exclude": nodes,
+        "account": slurm_commands.list_accounts("associations", f"user={user()}", columns="account"),
+        "qos": slurm_commands.list_accounts("qos", columns="name"),
+    }
+    with suppress(SlurmddpError, OSError):
+        if key == "profile":
+            found = tuple(name for file in job_files.find_configuration(Path.cwd()).files for name in file.profiles)
+        elif key in commands:
+            found = tuple(client.query(commands[key], os.environ, timeout_s=_LIMIT_S).split())
+    return sorted({word for word in found if word.startswith(incomplete) and re.fullmatch(r"[\w.:+-]+", word)})

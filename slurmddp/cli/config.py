@@ -46,9 +46,6 @@ def _as_json(request: Request, found: job_files.Configuration) -> dict[str, Any]
     for key, value in (("ntasks-per-node", spec.tasks_per_node), ("signal-lead", spec.lead_s)):
         if values[key]["value"] is None:  # it is computed from others
             values[key]["value"] = value
-    if spec.avoided:
-        origin = f"{origins['exclude']}, and " * bool(spec.exclude) + f"what speaks against {', '.join(spec.avoided)}"
-        values["exclude"] = _entry(dict(spec.header)["exclude"], origin)
     own = resolved.program_origins
     program: dict[str, Any] = {}
     if spec.command:
@@ -62,7 +59,7 @@ def _as_json(request: Request, found: job_files.Configuration) -> dict[str, Any]
         "cluster": cluster.name if cluster else None,
         "silence": request.silence or None,
         "values": values,
-        "computed": [*request.computed, *["exclude"] * bool(spec.avoided)],
+        "computed": list(request.computed),
         **program,
     }
 

@@ -38,9 +38,9 @@ def init(file: str | None, example: str | None) -> None:
 
     FILE is the job file, a folder for it, or a training script: `init train.py` writes train.toml. The default is
     job.toml. The job file is made for this cluster (partition, GPUs, time limit, account) and for the script. Where
-    FILE is no script, that is train.py or main.py in the same folder; without one, the bundled worker trains. With
-    --example, FILE names both files: `init --example steps exp` writes exp.py and exp.toml. Existing files are not
-    overwritten.
+    FILE is no script, that is train.py, main.py, or the only script with a main in the same folder; without one, the
+    bundled worker trains. With --example, FILE names both files: `init --example steps exp` writes exp.py and exp.toml.
+    Existing files are not overwritten.
     """
     job, script = _name_files(file, example)
     new = [job.with_name(script), job] if example and script else [job]

@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
@@ -15,7 +16,7 @@ from slurmddp.config import job_files
 from slurmddp.config import resolve as config
 from slurmddp.config.foreign_options import advise
 from slurmddp.config.job_spec import JOB_FIELDS, SETUP
-from slurmddp.config.option_types import Field
+from slurmddp.config.option_types import Field, convert
 from slurmddp.config.toml import Source
 from slurmddp.config.worker_options import WORKER_FIELDS
 from slurmddp.errors import UsageError
@@ -32,6 +33,9 @@ _JOB_ONLY: Final = frozenset(
 """Options that training programs rarely have: behind COMMAND they were most likely meant for the job."""
 _BY_NAME: Final = {field.name: field for field in JOB_FIELDS.values()}
 """The options of the job, by the names of the parameters that hold their values."""
+_SHORT: Final = {field.option.short: field for field in JOB_FIELDS.values() if field.option.short}
+_NAMED: Final = ("partition", "account", "qos", "nodelist", "exclude", "constraint", "job-name")
+"""Options whose value is a name."""
 
 
 def default_runs_dir() -> str:
@@ -204,10 +208,22 @@ def _split_late_options(words: Sequence[str], takes_value: Mapping[str, bool]) -
         name, equals, value = word.partition("=")
         following = rest[:1] if takes_value.get(name) and not equals else []
         is_late = name in takes_value.keys() & _JOB_ONLY and not re.search(r"{\w+}", value or "".join(following))
+        short = None if is_late or word[:2] not in takes_value else _SHORT.get(word[:2])
+        if short:
+            is_late = _is_for_job(short, word[2:] or "".join(following))
         (late if is_late else kept).append(word)
         if is_late and following:
             late.append(rest.pop(0))
     return late, kept
+
+
+def _is_for_job(field: Field, value: str) -> bool:
+    """Return whether the value of a short option behind COMMAND fits the job: a time, or a partition that there is."""
+    if field.key in _NAMED:
+        return value in _complete_value(field, value)
+    with suppress(UsageError):  # -d 3 is a depth, -d afterok:3 a dependency
+        return bool(convert(field, value, "")) and not (field.key == "dependency" and value.isdecimal())
+    return False
 
 
 def _show_help(ctx: click.Context, option: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's signature
@@ -287,7 +303,11 @@ def _build_option(field: Field, name: str) -> click.Option:
         metavar=option.metavar or "|".join(field.choices) or ("N" if field.is_number else "TEXT"),
         multiple=field.is_list,
         help=text,
-        shell_complete=lambda _context, _option, incomplete: [
-            choice for choice in field.choices if choice.startswith(incomplete)
-        ],
+        shell_complete=lambda _context, _option, incomplete: _complete_value(field, incomplete),
     )
+
+
+def _complete_value(field: Field, incomplete: str) -> list[str]:
+    from slurmddp.cli.completion import complete_value  # only a shell that completes needs it
+
+    return complete_value(field, incomplete)

@@ -11,7 +11,7 @@ import click
 
 from slurmddp.cli.completion import targets_argument
 from slurmddp.cli.job_command import print_message
-from slurmddp.cli.run_arguments import runs_dir_option
+from slurmddp.cli.run_arguments import TEXT, runs_dir_option
 from slurmddp.errors import SlurmddpError, UsageError
 from slurmddp.runs import lookup
 from slurmddp.slurm.job_info import JobInfo
@@ -53,11 +53,16 @@ def cancel(words: tuple[str, ...], runs_dir: str, *, every: bool, yes: bool, as_
 
 @click.command()
 @targets_argument
+@click.option(
+    *("-x", "--exclude"), type=TEXT, multiple=True, metavar="NODE", help="Do not use this node from now on. Repeatable."
+)
 @runs_dir_option
 @click.option("--all", "every", is_flag=True, help="Requeue all running jobs of the runs in this folder.")
 @_yes_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; for several jobs a list.")
-def requeue(words: tuple[str, ...], runs_dir: str, *, every: bool, yes: bool, as_json: bool) -> int:
+def requeue(
+    words: tuple[str, ...], exclude: tuple[str, ...], runs_dir: str, *, every: bool, yes: bool, as_json: bool
+) -> int:
     """Requeue jobs, so that they start again in seconds; stdout is the ids of the requeued jobs.
 
     A running job gets a signal to stop, saves a checkpoint if Slurm's KillWait is long enough, keeps its id, and
@@ -71,7 +76,7 @@ def requeue(words: tuple[str, ...], runs_dir: str, *, every: bool, yes: bool, as
     done = []
     for job_id in dict.fromkeys(job_ids):
         try:
-            done.append(requeuing.requeue(job_id, environ=os.environ, notice=print_message))
+            done.append(requeuing.requeue(job_id, exclude=exclude, environ=os.environ, notice=print_message))
         except SlurmddpError as error:
             failed.append(error)
             continue
@@ -116,6 +121,7 @@ def _as_json(job: JobInfo) -> dict[str, Any]:
         "reason": job.reason,
         "restarts": job.restarts,
         "eligible": job.eligible.isoformat() if job.eligible else None,
+        "exclude": job.excluded_nodes,
     }
 
 

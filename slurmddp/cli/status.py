@@ -17,6 +17,7 @@ from slurmddp.cli.completion import targets_argument
 from slurmddp.cli.job_command import print_message
 from slurmddp.cli.run_arguments import runs_dir_option
 from slurmddp.cli.status_format import format_job, format_jobs
+from slurmddp.errors import UsageError
 from slurmddp.monitoring.status import JobStatus, last_submission, query_targets
 from slurmddp.runs import lookup, registry
 from slurmddp.runs.files import json_value
@@ -34,15 +35,19 @@ UNKNOWN: Final = 3
 @click.command()
 @targets_argument
 @runs_dir_option
+@click.option("--all-folders", is_flag=True, help="Show the runs of every folder in which you have submitted any.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-def status(words: tuple[str, ...], runs_dir: str, *, as_json: bool) -> int:
+def status(words: tuple[str, ...], runs_dir: str, *, all_folders: bool, as_json: bool) -> int:
     """Show runs and their jobs: state, reason, progress; a single named job with all details.
 
     Without names, the newest job of each run in this folder, the newest first. Exit status for named jobs: 0 if they
     are pending, running or done, 1 if one has failed or was cancelled, 3 if the state of one is not known. Of a run
     counts its running job, else the next pending one, else the last one.
     """
-    targets = lookup.find(words, runs_dir, local=True)
+    if all_folders and words:
+        raise UsageError("--all-folders shows every run; leave it out, or leave the names out")
+    folders = map(str, registry.known_folders()) if all_folders else (runs_dir,)
+    targets = [target for folder in folders for target in lookup.find(words, folder, local=True)]
     if not words:
         targets = [*map(last_submission, sorted(targets, key=lambda one: last_time(one.records), reverse=True))]
     parts = [part for target in targets for part in lookup.settings(target)]
@@ -54,9 +59,9 @@ def status(words: tuple[str, ...], runs_dir: str, *, as_json: bool) -> int:
         click.echo(json.dumps([_as_json(item, figures) for item in shown]))
     elif shown:
         detailed = currents[0] if words and [len(group) for group in currents] == [1] else []
-        _print(shown, _format(shown, detailed, figures, each=bool(words)))
+        _print(shown, _format_folders(shown) if all_folders else _format(shown, detailed, figures, each=bool(words)))
     else:
-        print_message(_explain_none(runs_dir))
+        print_message(_explain_none(runs_dir, all_folders=all_folders))
     phases = {item.phase for item in chain.from_iterable(currents)}
     if words and phases & {"failed", "cancelled"}:
         return FAILED
@@ -87,12 +92,12 @@ def _current_tasks(group: Sequence[JobStatus]) -> list[JobStatus]:
     return [item for item in group if item.ref.array_id == current[0].ref.array_id]
 
 
-def _explain_none(runs_dir: str) -> str:
-    where = escape_text(runs_dir)
-    if unreadable := len(lookup.survey(runs_dir).unreadable):
+def _explain_none(runs_dir: str, *, all_folders: bool) -> str:
+    where = "any folder" if all_folders else escape_text(runs_dir)
+    if not all_folders and (unreadable := len(lookup.survey(runs_dir).unreadable)):
         return f"{count(unreadable, 'run')} in {where} cannot be read: Permission denied"
-    hint = registry.hint_elsewhere() or "`slurmddp submit` makes one"
-    return f"there are no submitted runs in {where}; {hint}"
+    hint = "" if all_folders else registry.hint_elsewhere()
+    return f"there are no submitted runs in {where}; {hint or '`slurmddp submit` makes one'}"
 
 
 def _print(shown: Sequence[JobStatus], lines: Iterable[str]) -> None:
@@ -104,6 +109,18 @@ def _print(shown: Sequence[JobStatus], lines: Iterable[str]) -> None:
     click.echo("\n".join(lines))
     if silence := next((item.silence for item in shown if item.silence), ""):
         print_message(f"{explain_silence(escape_text(silence))}; the states come from files and may be old")
+
+
+def _format_folders(shown: Sequence[JobStatus]) -> Iterator[str]:
+    """Yield a table for each folder, below its path; the folder of the newest run first."""
+    folders: dict[str, list[JobStatus]] = {}
+    for item in shown:
+        run = item.run and (item.run.sweep or item.run)
+        folders.setdefault(str(run.path.parent) if run else "", []).append(item)
+    for number, (folder, items) in enumerate(folders.items()):
+        yield from ("",) if number else ()
+        yield f"{escape_text(folder)}:"
+        yield from _format(items)
 
 
 def _format(

@@ -166,6 +166,7 @@ def _progress_details(progress: Progress) -> Iterator[tuple[str, str]]:
     if progress.checkpoint_path or progress.checkpoint_step is not None:
         age = f", {format_duration(progress.checkpoint_age_s)} old" if progress.checkpoint_age_s is not None else ""
         yield "checkpoint", (progress.checkpoint_path or f"step {progress.checkpoint_step}") + age
+    yield from (("tracker", link) for link in progress.trackers)
     yield from (("damaged", line) for line in progress.damage[:_MOST_LISTED])
     yield from _event_details("restarted", progress.restarts)
     yield from _event_details("requeued", progress.requeues)

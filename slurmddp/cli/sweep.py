@@ -33,6 +33,7 @@ from slurmddp.submission.submit_once import Submitted
 from slurmddp.submission.sweep import (
     Result,
     SweepProgress,
+    describe_growth,
     find_sweep,
     last_printed,
     ranked,
@@ -95,7 +96,7 @@ def sweep(
         request = choose_run(request, os.environ, chosen.append)
     job = request.resolved.spec
     run = RunDir.named(job.runs_dir, job.job_name)
-    chosen += _explain_values(parameters["sets"], array.tasks)
+    chosen += filter(None, [describe_growth(run, request), *_explain_values(parameters["sets"], array.tasks)])
     if dry_run:
         settings, jobs = read_progress(run, array.tasks, os.environ), list[Submitted]()
         if settings.missing:

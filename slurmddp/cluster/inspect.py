@@ -151,7 +151,6 @@ def describe(nodes: Mapping[str, tuple[Nodes, ...]], shown: str) -> Cluster:
         version=parse_word(config.get("SLURM_VERSION", "")),
         partitions=tuple(_partition(record, nodes, config, partitions) for record in partitions),
         requeue=config.get("JobRequeue", "1").strip() != "0",
-        expedites="enable_expedited_requeue" in config.get("SlurmctldParameters", ""),
         preempts_by_qos=_preemption_type(config) == "qos",
         chooses_partitions=parse_word(config.get("JobSubmitPlugins", "")) != "",
         memory_is_counted="MEMORY" in config.get("SelectTypeParameters", "").upper(),

@@ -102,8 +102,6 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     partitions: tuple[Partition, ...] = ()
     requeue: bool = True
     """Whether jobs are requeued by default (JobRequeue)."""
-    expedites: bool = False
-    """Whether a job may ask for expedited requeue (25.11, enable_expedited_requeue)."""
     preempts_by_qos: bool = False
     """Whether preemption goes by QOS; the grace period is then that of the QOS."""
     signals_on_preemption: bool = False

@@ -67,9 +67,6 @@ NAME: Final = r"(?![0-9]+(_[0-9]+)?\Z)[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 _LONG_OPTION = r"[a-z][a-z0-9-]+"
 
-EXPEDITE: Final = "requeue=expedite"
-"""The one value of sbatch's `--requeue`, from 25.11 on."""
-
 _NOT_OF_SBATCH = ("sbatch", "env", "profile", "wrap")
 """Our options that sbatch does not have, or that mean something else to it."""
 
@@ -130,7 +127,6 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     reservation: Annotated[Text, Option("Reservation to use.", variable="SBATCH_RESERVATION")] = None
     nodelist: Annotated[Text, Option("Nodes to use, as in n[1-4].", short="-w")] = None
     exclude: Annotated[Text, Option("Nodes to leave out.", short="-x")] = None
-    avoid: Annotated[bool, Option("Whether bad nodes are left out: `slurmddp nodes` shows them.")] = True
     job_name: Annotated[
         str,
         Option(
@@ -305,10 +301,6 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The options of the bundled worker; unused with a command."""
     setup_order: Texts = ()
     """The fields of SETUP in the order in which they were given, each as often as it has values."""
-    avoided: Texts = ()
-    """The nodes that are left out besides `exclude`, because something speaks against them."""
-    expedite: bool = False
-    """Whether the cluster expedites requeues, so that the job asks for it."""
     script: BatchScript | None = None
     """The batch script of the user's own that the command names; its arguments follow in the command."""
 
@@ -545,23 +537,14 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         return (*(f"{name}={self.interface}" for name in names), *steps, *trackers, *complete, *self.env)
 
     @property
-    def is_expedited(self) -> bool:
-        """Whether Slurm is to start the job at once, and before all others, when it has requeued it."""
-        return self.requeue and (self.expedite or any(item.lstrip("-") == EXPEDITE for item in self.sbatch))
-
-    @property
     def header(self) -> tuple[tuple[str, str | None], ...]:
         """The options of sbatch in the order of the script, each with its value, None for a switch."""
         asked = {key: getattr(self, JOB_FIELDS[key].name) for key in _HEADER} | {"ntasks-per-node": self.tasks_per_node}
-        asked["exclude"] = ",".join(filter(None, (self.exclude, *self.avoided))) or None
         options: list[tuple[str, str | None]] = [(key, str(value)) for key, value in asked.items() if value is not None]
         options += [("hold", None)] if self.hold else []
-        options += [("open-mode", "append")]
-        options += [("requeue", "expedite" if self.is_expedited else None) if self.requeue else ("no-requeue", None)]
+        options += [("open-mode", "append"), ("requeue" if self.requeue else "no-requeue", None)]
         options += [("signal", f"USR2@{self.lead_s}")]
         for item in self.sbatch:
-            if item.lstrip("-") == EXPEDITE:
-                continue
             key, equals, value = item.lstrip("-").partition("=")
             options.append((key, value if equals else None))
         return tuple(options)
@@ -614,8 +597,6 @@ def _check_option(program: str, item: str) -> None:
     if equals and not value:
         raise UsageError(f"{given} has an empty value; write {key} alone, or a value")
     own = next((name for name in JOB_FIELDS if name.startswith(key) and name not in _NOT_OF_SBATCH), None)
-    if item.lstrip("-") == EXPEDITE and program == "sbatch":
-        return
     if own and program == "sbatch":
         raise UsageError(f"{given}: slurmddp has an option for this, --{own}")
     if hint := refuse_sbatch(key, value) if program == "sbatch" else refuse_srun(key, value):

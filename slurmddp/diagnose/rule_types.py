@@ -24,10 +24,6 @@ output that shows no cause otherwise. There the patterns for exceptions are sear
 
 Sure = Literal["certain", "likely", "unknown"]
 
-Node = Literal["", "proof", "hint", "connection"]
-"""A proof is enough to leave the node out at the next start, of hints it takes two from different runs. A connection
-has two ends: the node that is an end of all that failed is meant."""
-
 UNKNOWN: Final = "unknown"  # the cause when none was found
 EXIT_STATUS: Final = "exit-status"  # the cause of a program that ended with a status of its own and says no more
 NONE: Final = "none"  # the cause of a job that did not fail
@@ -85,7 +81,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     place: Place = "line"
     general: bool = False  # whether the rule is tried only after all rules that are not general
     state: str = ""  # Slurm's state of a job, or state and exit code. `{nodes}` and `{by}` are filled in
-    node: Node = ""  # what it says of the node on which it happened first
     end: str = ""  # the signal that ended a rank, `status`, `step`, `silent` or `launcher`. `{status}` is filled in
 
     def __post_init__(self) -> None:

@@ -15,6 +15,8 @@ from slurmddp.runs.layout import RunDir
 
 MOST_METRICS: Final = 4000
 """About so many points of each name are drawn of a run."""
+MOST_SAVES: Final = 1000
+"""About so many checkpoints of an attempt are drawn."""
 MOST_NAMES: Final = 100
 """Of an attempt; others are left out."""
 MOST_ATTEMPTS: Final = 2000
@@ -22,8 +24,10 @@ MOST_ATTEMPTS: Final = 2000
 _OF_A_BUCKET: Final = 4
 RATE: Final = "steps/s"
 """A value that is measured and not logged: the steps per second since the metrics before."""
+MOST_ODD: Final = 400
+"""How many values that are not finite a line shows."""
 
-LOSS, THROUGHPUT = "loss", "samples_per_s"
+LOSS, THROUGHPUT, HELD, WRITE = "loss", "samples_per_s", "held_s", "write_s"
 _FIRST: Final = (LOSS, THROUGHPUT, RATE)
 
 Point = tuple[int, float]
@@ -50,6 +54,7 @@ class Line:
     """The newest value, also one that is not finite."""
     _kept: list[Point] = field(default_factory=list)
     _bucket: list[Point] = field(default_factory=list)
+    _odd: list[Point] = field(default_factory=list)
 
     def add(self, step: int, value: float) -> None:
         """Add a value."""
@@ -57,6 +62,7 @@ class Line:
         self.last = value
         self.count += 1
         if not math.isfinite(value):
+            self._odd += [(step, value)] if self.odd_count % self.size == 0 else []
             self.odd_count += 1
             return
         self._bucket.append((step, value))
@@ -68,6 +74,11 @@ class Line:
     def points(self) -> list[Point]:
         """The finite values that are drawn, by step; several values of one step keep their order."""
         return sorted([*self._kept, *_outline(self._bucket)], key=lambda point: point[0])
+
+    @property
+    def odd(self) -> list[Point]:
+        """The values that are not finite; of many some."""
+        return self._odd[:: 1 + len(self._odd) // MOST_ODD]
 
     @property
     def least(self) -> float | None:
@@ -160,8 +171,27 @@ class _Metrics:
 
 def build_metric_curves(attempts: Sequence[TimedAttempt], logged: Logged) -> Curves:
     """Return the curves of the logged values and of the steps per second: loss and throughput first, then by name."""
-    curves: dict[str, list[Line]] = {}
-    for attempt in attempts:
-        for name, line in logged.get(attempt.label, {}).items():
-            curves.setdefault(name, []).append(line)
+    curves = _join_lines(logged.get(attempt.label, {}) for attempt in attempts)
     return {name: curves[name] for name in (*_FIRST, *sorted(curves.keys() - {*_FIRST})) if name in curves}
+
+
+def build_checkpoint_curves(attempts: Sequence[TimedAttempt]) -> Curves:
+    """Return how long each checkpoint held up the training, and how long it was written."""
+    found: list[Lines] = []
+    for attempt in attempts:
+        lines, saves = Lines(), attempt.events.all("checkpoint")
+        size = _bucket_size(len(saves), MOST_SAVES)
+        for event in saves:
+            values = {name: event.number(name) for name in (HELD, WRITE)}
+            _add_values(lines, attempt.label, size, event.count("step"), values)
+        found.append(lines)
+    return _join_lines(found)
+
+
+def _join_lines(attempts: Iterable[Lines]) -> dict[str, list[Line]]:
+    """Return the lines of all attempts by name."""
+    curves: dict[str, list[Line]] = {}
+    for lines in attempts:
+        for name, line in lines.items():
+            curves.setdefault(name, []).append(line)
+    return curves

@@ -91,6 +91,7 @@ def _template_values(report: Report) -> dict[str, Any]:
         ],
         "classes": CLASSES,
         "charts": svg.draw_charts(curves.build_metric_curves(attempts, report.logged), attempts),
+        "checkpoint_charts": svg.draw_charts(curves.build_checkpoint_curves(attempts), attempts),
         "styles": list(svg.line_styles(attempts).items()),
         "old_style": svg.STYLES,
         "slow": dict(sorted(slow.items())),

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from slurmddp.report import number_format
 from slurmddp.report.attempts import KINDS, Span, TimedAttempt, TimeKind
-from slurmddp.report.curves import RATE, THROUGHPUT, Curves, Line
+from slurmddp.report.curves import HELD, RATE, THROUGHPUT, WRITE, Curves, Line
 from slurmddp.report.number_format import Scale, time_ticks
 from slurmddp.report.timeline import Timeline
 from slurmddp.runs.history import describe_event
@@ -25,16 +25,22 @@ _EDGE: Final = 0.06
 STYLES: Final = 6
 """Styles of lines, each with a colour of its own, every second one dashed; one more is for all other lines."""
 
-_TITLES: Final = {THROUGHPUT: "samples a second", RATE: "steps a second"}
+_TITLES: Final = {
+    THROUGHPUT: "samples a second",
+    RATE: "steps a second",
+    HELD: "seconds that the training was held up",
+    WRITE: "seconds until a checkpoint was durable",
+}
 _FROM_ZERO: Final = frozenset(_TITLES)
-"""Rates are shown from zero on, so that a small change looks small."""
+"""Rates and durations are shown from zero on, so that a small change looks small."""
 MARKED: Final = frozenset({"checkpoint", "notice", "requeue", "cancel", "restart"})
 """The kinds of events that have a mark on a bar."""
+_ODD_GLYPHS: Final = {"nan": "\N{MULTIPLICATION SIGN}", "inf": "▲", "-inf": "▼"}
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A part of a bar, or a moment on it. A bar is a list of parts and moments."""
+    """A part of a bar, a moment on it, or a value on the edge of a curve. A bar is a list of parts and moments."""
 
     kind: str
     x: str
@@ -106,7 +112,7 @@ def draw_time_axis(timeline: Timeline) -> tuple[Tick, ...]:
 
 def draw_charts(curves: Curves, attempts: Sequence[TimedAttempt]) -> list[Chart]:
     """Return the curves as charts with one scale of steps for all."""
-    steps = [step for lines in curves.values() for line in lines for step, _ in line.points]
+    steps = [step for lines in curves.values() for line in lines for step, _ in (*line.points, *line.odd)]
     looks = line_styles(attempts)
     return [_draw_chart(name, lines, Scale.over([0, *steps]), looks) for name, lines in curves.items()]
 
@@ -121,11 +127,15 @@ def line_styles(attempts: Sequence[TimedAttempt]) -> dict[str, tuple[int, int]]:
 def _draw_chart(name: str, lines: Sequence[Line], x: Scale, looks: Mapping[str, tuple[int, int]]) -> Chart:
     values = [value for line in lines for _, value in line.points]
     y = Scale.over([0.0, *values] if name in _FROM_ZERO else values, may_be_log=True)
+    odd = [(step, value) for line in lines for step, value in line.odd]
     return {
         "title": _TITLES.get(name, name),
         "description": f"{sum(line.count for line in lines):,} values; the table below has their range",
         "is_log": y.is_log,
         "lines": [_draw_line(line, x, y, looks[line.label]) for line in lines],
+        "odd": [
+            Mark(_ODD_GLYPHS[f"{value}"], _percent(x.at(step)), f"{value} at step {step:,}") for step, value in odd
+        ],
         "x_ticks": [_tick(x.at(step), f"{step:,.0f}") for step in x.ticks(whole=True)],
         "y_ticks": [Tick(_percent(1 - y.at(value)), number_format.figure(value)) for value in y.ticks() if values],
     }

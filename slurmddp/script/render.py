@@ -255,7 +255,6 @@ def _supervisor_options(spec: JobSpec, reset_number: int = 1, **more: bool) -> O
         own_launch=spec.script is not None,
         notify=spec.notify is not None,
         hang_timeout=spec.hang_timeout or "",
-        avoid=spec.avoid,
         require_env=tuple(item for item in spec.variables if "=" not in item),
         **more,
     )

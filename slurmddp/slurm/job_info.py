@@ -99,8 +99,6 @@ class JobInfo(NamedTuple):
     restarts: int | None = None
     requeue: bool | None = None
     """Whether Slurm may requeue it."""
-    expedited: bool = False
-    """Whether Slurm starts it at once when it has requeued it, and holds it when its script fails (25.11)."""
     batch_host: str = ""
     preempted: bool = False
     """Whether PreemptTime is set."""

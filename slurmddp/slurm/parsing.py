@@ -60,7 +60,6 @@ _FIELDS: Final[tuple[tuple[str, Callable[[str], Any], str], ...]] = (
     ("cancelled_by", lambda text: text.partition(" by ")[2], "State"),
     ("restarts", _count, "Restarts"),
     ("requeue", "1".__eq__, "Requeue"),
-    ("expedited", "Yes".__eq__, "ExpeditedRequeue"),
     ("batch_host", str, "BatchHost"),
     ("preempted", bool, "PreemptTime"),
     ("dependency", str, "Dependency"),

@@ -21,10 +21,9 @@ from slurmddp.batch import attempt as attempts
 from slurmddp.batch.attempt import Job
 from slurmddp.batch.supervisor import Supervisor
 from slurmddp.errors import ClusterError
-from slurmddp.runs import node_store, ownership
+from slurmddp.runs import ownership
 from slurmddp.runs.files import read_records
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.node_evidence import PROOF, NodeEvidence
 from slurmddp.runs.submissions import submissions
 from slurmddp.slurm.client import RefusedError
 from slurmddp.slurm.job_info import JobInfo
@@ -78,14 +77,10 @@ class FakeSlurm:
         if self.requeues:
             raise self.requeues.pop(0)
 
-    def update(self, job_id: str, key: str, value: str) -> None:
-        self.orders.append({"ExcNodeList": ("exclude", job_id, value), "Requeue": ("requeue is", job_id, value)}[key])
+    def exclude(self, job_id: str, nodes: str) -> None:
+        self.orders.append(("exclude", job_id, nodes))
         if self.excludes:
             raise self.excludes.pop(0)
-
-    def partition_nodes(self, partition: str) -> tuple[str, ...]:
-        assert partition == "gpu"
-        return tuple(f"n{number}" for number in range(1, 9))
 
     def release_dependents(self, job_id: str) -> list[str]:
         self.orders.append(("release", job_id))
@@ -94,6 +89,9 @@ class FakeSlurm:
     def lost_nodes(self, host_list: str) -> tuple[str, ...]:
         del host_list
         return self.lost
+
+    def hostnames(self, host_list: str) -> tuple[str, ...]:
+        return tuple(host_list.split(","))
 
     def address(self, node: str) -> str:
         return self.addresses.get(node, "")
@@ -148,7 +146,6 @@ class Case:
     environments: list[Mapping[str, str]] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
     finished: list[str] = field(default_factory=list)
-    judged: list[str] = field(default_factory=list)
     restarts: int = 0
     world_size: int = 2
 
@@ -188,7 +185,6 @@ class Case:
             clock=self.clock,
             say=self.log.append,
             log_size=lambda: len(self.log),
-            judge_nodes=self.judged.append,
         )
 
     def _launch(self, environ: Mapping[str, str]) -> int:
@@ -906,92 +902,3 @@ def test_without_a_port_the_ranks_are_not_watched(case, monkeypatch):
     case.attempts = [says(DONE)]
     assert case.supervise() == 0
     assert variables.BEATS not in case.environments[0]
-
-
-def speak_against(*nodes, cluster="c", time=900.0):
-    proofs = [NodeEvidence(time, cluster, node, "gpu-broken", PROOF, "Xid 79") for node in nodes]
-    node_store.note(proofs, time)
-
-
-def judging(case, *nodes):
-    """Let what an attempt shows speak against nodes."""
-    case.judged = type("Judged", (list,), {"append": lambda _, attempt: speak_against(*nodes) if attempt else None})()
-
-
-def test_after_a_crash_by_a_broken_node_the_job_is_requeued_without_it(case):
-    judging(case, "n2", "n7", "n5")
-    case.asked(partition="gpu")
-    case.attempts = [says(LOST, rank=1)]
-    with pytest.raises(SystemExit, match="75"):
-        case.supervise()
-    assert case.slurm.orders == [("requeue", "17"), ("exclude", "17", "n2,n5")], "a quarter of eight nodes"
-    (requeue,) = case.events("requeue")
-    assert requeue["reason"].startswith("without n2; the last attempt: rank 1 on n2: lost rank 0")
-    assert "the next start leaves out n2: Xid 79, 1m41s ago" in case.log
-
-
-@pytest.mark.parametrize(
-    ("known", "options"),
-    [
-        ({}, Options(avoid=False)),
-        ({"required_nodes": "n1,n2"}, Options()),
-        ({"requeue": False}, Options()),
-        ({"excluded_nodes": "n7,n8"}, Options()),
-    ],
-    ids=["--no-avoid", "--nodelist", "Requeue=0", "a quarter is left out already"],
-)
-def test_a_broken_node_that_must_stay_is_tried_again(case, known, options):
-    judging(case, "n2")
-    case.asked(partition="gpu", **known)
-    case.options, case.attempts = options, [says(LOST, rank=1), says(DONE)]
-    assert case.supervise() == 0
-    assert case.slurm.orders == []
-
-
-def test_a_requeue_for_another_reason_leaves_out_what_other_runs_have_noted(case):
-    speak_against("n8", "n6")
-    speak_against("n5", cluster="another")
-    case.asked(partition="gpu", excluded_nodes="n7")
-    case.attempts = [says(STOPPED)]
-    with pytest.raises(SystemExit, match="75"):
-        case.supervise()
-    assert case.slurm.orders == [("requeue", "17"), ("exclude", "17", "n7,n6")]
-
-
-@pytest.mark.parametrize(("record", "judged"), [(DONE, []), (FAILED, ["0.0"]), ("78 rank 1 on n2: x", [])])
-def test_the_nodes_of_a_failed_attempt_are_judged(case, record, judged):
-    case.attempts = [says(record, rank=int(record[0] != "0"))]
-    case.supervise()
-    assert case.judged == judged
-
-
-def test_the_nodes_of_a_good_attempt_are_judged_where_a_rank_was_slow(case):
-    def slow(case, folder):
-        event = {"time": 1.0, "event": "straggler", "job": "17", "attempt": "0.0", "rank": 0, "host": "n1"}
-        with case.run.events.open("a") as file:
-            file.write(json.dumps(event) + "\n")
-        return says(DONE)(case, folder)
-
-    case.attempts = [slow]
-    assert case.supervise() == 0
-    assert case.judged == ["0.0"]
-
-
-@pytest.mark.parametrize(
-    ("record", "known", "forbidden"),
-    [
-        (FAILED, {"expedited": True}, True),
-        (DONE, {"expedited": True}, False),
-        (FAILED, {}, False),
-        (FAILED, {"expedited": True, "restarts": 1}, False),
-    ],
-    ids=["failed", "done", "not expedited", "started again elsewhere"],
-)
-def test_slurm_does_not_hold_an_expedited_job_that_failed_for_good(case, record, known, forbidden):
-    def end(case, folder):
-        case.asked(**known)
-        return says(record, rank=int(record == FAILED))(case, folder)
-
-    case.attempts = [end]
-    case.supervise()
-    assert (("requeue is", "17", "0") in case.slurm.orders) is forbidden

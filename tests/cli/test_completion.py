@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from command_line import typed
 
+from slurmddp.cli.completion import complete_value
+from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.runs.layout import RunDir
 
 COMPLETE = r"""
@@ -46,7 +48,9 @@ def test_bash_completes_commands_runs_jobs_choices_and_files(completed):
     assert completed("status", "m") == completed("cancel", "gpt", "m") == ["mlp", "mnist"]
     assert completed("requeue", "17") == ["170", "17"]
     assert completed("submit", "--launcher", "f") == ["fork"]
-    assert completed("submit", "--partition", "") == []
+    Path("slurmddp.toml").write_text("[profile.debug]\nnodes = 1\n[profile.big]\nnodes = 8\n")
+    assert completed("submit", "--profile", "") == ["big", "debug"]
+    assert completed("submit", "--partition", "") == [], "without Slurm there is no answer"
     assert completed("submit", "tr") == completed("submit", "train.py", "--lr") == ["files"]
     assert "--gpus-per-node" in completed("submit", "--gpus")
     for name in ("m$(touch pwned)", "m\nine", "m'n"):
@@ -62,3 +66,10 @@ def test_bash_completes_commands_runs_jobs_choices_and_files(completed):
 def test_other_shells_get_their_script(shell):
     done = typed("completion", shell, cwd=Path())
     assert f"_SLURMDDP_COMPLETE={shell}_complete" in done.stdout and done.stderr == ""
+
+
+def test_partitions_are_the_clusters(slurm_env, monkeypatch):
+    for name in ("PATH", "SLURM_CONF"):
+        monkeypatch.setenv(name, slurm_env[name])
+    assert complete_value(JOB_FIELDS["partition"], "g") == ["gpu"]
+    assert complete_value(JOB_FIELDS["partition"], "x") == complete_value(JOB_FIELDS["account"], "") == []

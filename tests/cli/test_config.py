@@ -128,10 +128,10 @@ def test_init_writes_a_job_file_for_render(typed):
 
 def test_init_takes_a_name_and_a_folder(typed):
     Path("sub").mkdir()
-    Path("sub/main.py").touch()
+    Path("sub/fit.py").write_text('if __name__ == "__main__":\n    pass\n')
     assert typed("init", "sub/exp1")[:2] == (0, "sub/exp1.toml\n")
     table = tomllib.loads(Path("sub/exp1.toml").read_text())
-    assert ("name" in table, table["command"]) == (False, ["main.py"]), "its default is the same"
+    assert ("name" in table, table["command"]) == (False, ["fit.py"]), "its default is the same"
     assert "#SBATCH --job-name=exp1\n" in typed("render", "sub/exp1.toml")[1]
     assert typed("init", "sub")[:2] == (0, "sub/job.toml\n")
 

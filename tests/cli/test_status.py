@@ -219,14 +219,17 @@ def test_a_folder_without_runs_has_a_hint(typed):
     assert typed("status", "--runs-dir", "nothing", "--json").stdout == "[]\n"
     registry.remember(Path.cwd() / "jobs")
     elsewhere = typed("status", "--runs-dir", "nothing").stderr
-    assert elsewhere.endswith(f"; `slurmddp status --runs-dir {Path.cwd()}/jobs` shows those of another folder\n")
+    assert elsewhere.endswith("; `slurmddp status --all-folders` shows those of 1 other folder\n")
 
 
-def test_the_newest_run_comes_first(typed):
+def test_the_newest_run_comes_first_and_the_runs_of_all_folders_stand_below_their_folder(typed):
     old = job("17", run=run_of("mnist"))
     new = job("19", run=run_of("gpt"), name="gpt", submitted=NOON + timedelta(days=1))
     table = typed("status", statuses=[old, new]).stdout
     assert [line.split()[0] for line in table.splitlines()] == ["RUN", "gpt", "mnist"]
+    registry.remember(Path.cwd() / "jobs")
+    lines = typed("status", "--all-folders", statuses=[job(run=run_of("mnist"))]).stdout.splitlines()
+    assert (lines[0], lines[2].split()[0]) == (f"{Path.cwd()}/jobs:", "mnist")
 
 
 def test_all_asks_for_confirmation_and_excludes_names(monkeypatch):

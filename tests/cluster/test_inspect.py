@@ -191,11 +191,6 @@ def test_the_users_signal_at_preemption_has_two_names():
         assert cluster_of(parameters).signals_on_preemption is sends
 
 
-def test_a_site_may_expedite_requeues():
-    assert cluster_of(config="SlurmctldParameters     = idle_on_node_suspend,enable_expedited_requeue\n").expedites
-    assert not cluster_of(config="SlurmctldParameters     = idle_on_node_suspend\n").expedites
-
-
 def test_nodes_that_a_site_does_not_show_are_not_taken_for_none():
     found = cluster_of(partitions="PartitionName=private TotalNodes=24\nPartitionName=empty TotalNodes=0\n")
     assert [(partition.unseen, partition.node_count) for partition in found.partitions] == [(24, 24), (0, 0)]

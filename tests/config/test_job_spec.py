@@ -115,27 +115,6 @@ def test_the_header_says_what_slurm_may_do_at_the_end():
     assert ("hold", None) in job(hold=True).header
 
 
-@pytest.mark.parametrize("values", [{"sbatch": ("requeue=expedite", "nice")}, {"expedite": True, "sbatch": ("nice",)}])
-def test_an_expedited_requeue_is_asked_for_once(values):
-    assert job(**values).header[-4:] == (
-        *(("open-mode", "append"), ("requeue", "expedite"), ("signal", "USR2@120"), ("nice", None)),
-    )
-    without = job(**values, requeue=False)
-    assert ("no-requeue", None) in without.header
-    assert not without.is_expedited
-
-
-@pytest.mark.parametrize("item", ["requeue", "requeue=1", "requeue=expedited"])
-def test_every_other_requeue_of_sbatch_is_an_option_here(item):
-    with pytest.raises(UsageError, match="slurmddp has an option for this, --requeue"):
-        job(sbatch=(item,))
-
-
-def test_nodes_that_something_speaks_against_are_left_out_beside_the_users_own():
-    assert ("exclude", "n1,n7,n8") in job(exclude="n1", avoided=("n7", "n8")).header
-    assert ("exclude", "n7") in job(avoided=("n7",)).header
-
-
 def test_options_of_the_network_are_variables_that_the_users_own_come_after():
     spec = job(interface="ib0", env=("NCCL_SOCKET_IFNAME=ib1", "KEY"))
     network = ("NCCL_SOCKET_IFNAME=ib0", "GLOO_SOCKET_IFNAME=ib0")

@@ -75,10 +75,6 @@ def said(ranks) -> list[tuple[str, str, str, str]]:
         ),
         (four(3, digest="missing"), ("script", "error", "n2", "train.py cannot be read by rank 3 on n2")),
         (
-            four(1, 3, digest="missing"),
-            ("script", "error", "", "train.py cannot be read by ranks 1 on n1, 3 on n2"),
-        ),
-        (
             four(3, digest="fff"),
             (
                 "script",

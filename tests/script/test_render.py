@@ -1,7 +1,6 @@
 """The script is the same text for the same job, clean for shellcheck, and nothing of a user's can escape its place."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -440,18 +439,3 @@ if __name__ == "__main__":
     for image in IMAGES:
         (GOLDEN / f"{image}.sbatch").write_text(contained(image))
     (GOLDEN / "sweep.sbatch").write_text(swept("srun"))
-
-
-def test_the_script_of_an_expedited_job_is_not_held_when_it_fails(tmp_path):
-    script = tmp_path / "a.sbatch"
-    script.write_text(render(job(expedite=True)))
-    check_shell(script)
-    assert "#SBATCH --requeue=expedite\n" in script.read_text()
-    (trap,) = re.findall("^trap .* EXIT$", script.read_text(), re.MULTILINE)
-    orders = tmp_path / "orders"
-    for end, order in (("exit 3", "update JobId=17 Requeue=0"), ("exit 0", ""), ("kill $$", "")):
-        lines = f'scontrol() {{ echo "$@" >{orders}; }}\nSLURMDDP_JOB_ID=17\n{trap}\n{end}\n'
-        orders.write_text("")
-        subprocess.run(["bash", "-c", lines], check=False)
-        assert orders.read_text().strip() == order
-    assert "EXIT" not in render(job())

@@ -104,7 +104,10 @@ def test_each_setting_is_done_whatever_happens_to_its_job(cli, sandbox, slurm, t
     assert (again.stdout, again.stderr.splitlines()[0]) == ("", "10 settings: 0 submitted, 10 done before")
     added = cli(*sweep("--set", "n=6..1", "--set", "last=30,40", "--hold", "--nodes=2"))
     more = added.stdout.strip()
-    assert added.stderr.splitlines()[0] == "n = 6, 5, 4, 3, 2, 1"
+    assert added.stderr.splitlines()[:2] == [
+        "run s had 10 settings with --nodes 1; 2 more are added with --nodes 2; to make a new run instead, give --name",
+        "n = 6, 5, 4, 3, 2, 1",
+    ]
     assert added.stderr.endswith("; its results, once there are some: slurmddp sweep results s\n")
     states = [line.split()[2] for line in cli("sweep", "results", "s").stdout.splitlines()]
     assert states == ["step", *["done"] * 10, *["pending"] * 2]
@@ -254,7 +257,7 @@ def test_results_have_the_best_first(finished, monkeypatch):
     assert find_sweep(None, "jobs").path.name == "s"
     monkeypatch.setattr(registry, "known_folders", lambda: [finished.path.parent])
     assert find_sweep("s", "elsewhere").path == finished.path  # as `status` and `logs` find it
-    with pytest.raises(UsageError, match="there is no sweep in elsewhere; `slurmddp status --runs-dir .*` shows"):
+    with pytest.raises(UsageError, match="there is no sweep in elsewhere; `slurmddp status --all-folders` shows"):
         find_sweep(None, "elsewhere")
 
 

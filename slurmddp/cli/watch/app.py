@@ -18,21 +18,23 @@ from textual.widgets import DataTable, Footer, ProgressBar, Static
 from slurmddp.cli.watch import sources
 from slurmddp.cli.watch.job_text import HEAD, format_details, format_event, format_row
 from slurmddp.cli.watch.sources import RunView
-from slurmddp.cli.watch.widgets import Curve, KeyDialog, LogView
+from slurmddp.cli.watch.widgets import KEYS, Curve, KeyDialog, LogView
 from slurmddp.errors import SlurmddpError
 from slurmddp.monitoring.status import JobStatus, Progress
 from slurmddp.text import escape_text, format_duration
 
 READ_S: Final = 1.0
 """Seconds between two reads of the files."""
+_MESSAGE_S: Final = 8.0
 
 
 class JobTable(DataTable[Text]):
     """One row for each job; the cursor chooses one, and stays with it when others come or go."""
 
+    # The cursor has priority, as the keys have that act on the chosen job: else these overtake it.
     BINDINGS: ClassVar[list[BindingType]] = [
-        ("k", "cursor_up"),
-        ("j", "cursor_down"),
+        Binding("up,k", "cursor_up", show=False, priority=True),
+        Binding("down,j", "cursor_down", show=False, priority=True),
         ("left", "app.change_rank(-1)"),
         ("right", "app.change_rank(1)"),
         ("enter", "app.toggle_output"),
@@ -60,10 +62,13 @@ class WatchApp(App[None]):
     ENABLE_COMMAND_PALETTE = False
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (120, "-wide")]  # noqa: RUF012 as Textual declares it
     VERTICAL_BREAKPOINTS = [(0, "-low"), (16, "-middle"), (36, "-high")]  # noqa: RUF012 the same
+    # What opens a box has priority: the keys that follow then wait until the box takes them.
     BINDINGS: ClassVar[list[BindingType]] = [
         ("q", "quit", "Quit"),
         ("question_mark,h", "show_keys", "Help"),
         ("l", "toggle_output", "Output"),
+        Binding("c", "change('cancel')", "Cancel", priority=True),
+        Binding("r", "change('requeue')", "Requeue", priority=True),
         ("s", "ask_slurm", "Ask Slurm"),
         ("escape", "show_jobs"),
         Binding("ctrl+c", f"end({signal.SIGINT:d})", priority=True),
@@ -198,11 +203,39 @@ class WatchApp(App[None]):
 
     def action_show_keys(self) -> None:
         """Show all keys."""
-        self.push_screen(KeyDialog())
+        self.push_screen(KeyDialog(KEYS))
 
     def action_ask_slurm(self) -> None:
         """Ask Slurm now."""
         self._ask_now.set()
+
+    async def action_change(self, verb: sources.Verb) -> None:
+        """Cancel or requeue the chosen job, after confirmation."""
+        job = self._job
+        if job is None or job.phase not in ("queued", "running"):
+            self._say(f"job {job.job_id} is {job.state}: there is nothing to {verb}" if job else "there is no job")
+            return
+        question = f"{verb} job {job.job_id} ({escape_text(job.name)})?\n\ny: yes    any other key: no"
+
+        def begin(confirmed: bool | None) -> None:  # noqa: FBT001 - as Textual calls it
+            if confirmed:
+                self._change(verb, job)
+            else:
+                self._say("not confirmed; nothing was done")
+
+        await self.push_screen(KeyDialog(question), begin)
+
+    @work
+    async def _change(self, verb: sources.Verb, job: JobStatus) -> None:
+        try:
+            self._say(await sources.run_in_thread(lambda: sources.change_job(verb, job, self._environ, self._say)))
+        except (SlurmddpError, OSError) as error:
+            self._say(str(error))
+        self._ask_now.set()
+
+    def _say(self, message: str) -> None:
+        """Show a message for some seconds; may be called from any thread."""
+        self.notify(escape_text(message), markup=False, timeout=_MESSAGE_S)
 
     def action_end(self, number: int) -> None:
         """End as a program ends by this signal."""

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 from slurmddp.background import run_in_background
 from slurmddp.errors import UsageError
@@ -19,6 +19,7 @@ from slurmddp.runs.facts import read_job
 from slurmddp.runs.history import Event, History, read_newest
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.log_tail import file_size
+from slurmddp.submission import cancel, requeue
 from slurmddp.text import clean_line
 
 POLL_S: Final = 10.0
@@ -30,6 +31,7 @@ _TAIL_BYTES: Final = 2**22
 """Of longer files of events only this many bytes at the end are read, some 17,000 records."""
 
 Environ = Mapping[str, str]
+Verb = Literal["cancel", "requeue"]
 Result = TypeVar("Result")
 Point = tuple[float, float]
 """A step and its value."""
@@ -46,6 +48,15 @@ def query(words: Sequence[str], runs_dir: str, environ: Environ) -> list[JobStat
     targets = [setting for run in runs for setting in lookup.settings(run)]
     found = sorted(status.query_jobs(targets, environ), key=_sort_key)
     return list({job.job_id: job for job in found}.values())
+
+
+def change_job(verb: Verb, job: JobStatus, environ: Environ, notice: Callable[[str], None]) -> str:
+    """Cancel or requeue a job, and return what was done; `notice` gets what it waits for."""
+    if verb == "cancel":
+        cancel.cancel([job], environ, notice)
+        return f"job {job.job_id} is cancelled"
+    requeue.requeue(job.job_id, exclude=(), environ=environ, notice=notice)
+    return f"job {job.job_id} is requeued"
 
 
 def _sort_key(job: JobStatus) -> tuple[int, float]:

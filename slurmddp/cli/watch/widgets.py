@@ -25,6 +25,8 @@ KEYS: Final = """\
 l  Enter    show the output on the whole screen, and back
 End         follow the output, which stands still above its end
 Tab         go to the events, the output, the jobs
+c           cancel the chosen job, after confirmation
+r           requeue the chosen job, after confirmation
 s           ask Slurm now; it is asked every 10 s
 q  Ctrl-C   quit; jobs go on"""
 
@@ -125,14 +127,18 @@ class LogView(ScrollView, can_focus=True):
         return strip.apply_style(self.rich_style)
 
 
-class KeyDialog(ModalScreen[None]):
-    """Shows all keys until one is pressed."""
+class KeyDialog(ModalScreen[bool]):
+    """Shows a text until a key is pressed; returns whether the key was y."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = Text(text)
 
     def compose(self) -> ComposeResult:
         """Show the text."""
-        yield Static(Text(KEYS))
+        yield Static(self._text)
 
     def on_key(self, event: events.Key) -> None:
-        """Close it."""
+        """Take the answer."""
         event.stop()
-        self.dismiss()
+        self.dismiss(event.key in ("y", "Y"))

@@ -1,5 +1,6 @@
 """The status of a job as values, and its progress, which is read from the run's files. No processes."""
 
+import re
 import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,12 +16,22 @@ from slurmddp.runs.files import open_or_empty
 from slurmddp.runs.history import Event, describe_event
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.job_info import JobInfo, JobRef, Source
-from slurmddp.text import mask_secrets
+from slurmddp.text import clean_line, mask_secrets
 
 _PACE: Final = 20
 """The pace is computed from so many records."""
 _LONGEST_S: Final = 1e10
 """Three centuries: a training with so many steps has no end."""
+_READ_BYTES: Final = 2**18
+"""From the beginning of an attempt's output; trackers print their lines when they start."""
+_OFFLINE: Final = "wandb, offline"
+_LINES: Final = {
+    "wandb": re.compile(r"^wandb: .*View run\b.* at:? (https?://\S+)", re.MULTILINE),
+    _OFFLINE: re.compile(r"^wandb: Run data is saved locally in (\S+/offline-run-)\S+(-\w+)$", re.MULTILINE),
+    "MLflow": re.compile(r"^(?!wandb)\S+ View run .* at: (https?://\S+)", re.MULTILINE),
+    "Comet": re.compile(r"^COMET \w+: Experiment is live on \S+ (https?://\S+)", re.MULTILINE),
+}
+"""What wandb 0.31, MLflow 3.17 (at a run's end) and comet_ml 3 print."""
 
 Happened = tuple[float, str]
 """When, in seconds since 1970, and why."""
@@ -51,6 +62,8 @@ class Progress:
     """Starts of the ranks in the same allocation, the oldest first."""
     requeues: tuple[Happened, ...] = ()
     """Returns to the queue, the oldest first."""
+    trackers: tuple[str, ...] = ()
+    """Where experiment trackers show the run: `wandb: https://...`. Empty if many jobs were asked for."""
     damage: tuple[str, ...] = ()
     """Records that were left out, as in `events.jsonl: line 812 is cut off`. Empty if many jobs were asked for."""
 
@@ -171,3 +184,18 @@ def last_start(job: Job) -> float | None:
     starts = [one for one in job.attempts if one.events.last("attempt_start")]
     last = starts[-1].name.partition(".")[0] if starts else ""
     return next((one.events.began for one in starts if one.name == f"{last}.0"), None)
+
+
+def find_tracker_links(run: RunDir, job_id: str) -> tuple[str, ...]:
+    """Return, for each tracker of the job's newest attempt with output: its name, and an address or what to type."""
+    for attempt in reversed(run.attempts(job_id)):
+        with open_or_empty(run.rank_log(job_id, attempt, 0), grows=True) as log:
+            # a line with a link is short, and the time of the patterns grows with the square of a long one
+            text = "\n".join(clean_line(line[:1000]) for line in log.read(_READ_BYTES).splitlines())
+        found = {name: line.search(text) for name, line in _LINES.items()}
+        links = {name: str(mask_secrets(match[1])) for name, match in found.items() if match}
+        if offline := found[_OFFLINE]:  # files of several attempts of one run
+            links[_OFFLINE] = f"`wandb sync --yes {offline[1]}*{offline[2]}` uploads it"
+        if links:
+            return tuple(f"{name}: {link}" for name, link in links.items())
+    return ()

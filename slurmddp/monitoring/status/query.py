@@ -7,7 +7,14 @@ from datetime import datetime
 from functools import cache
 from typing import Any, Final
 
-from slurmddp.monitoring.status.job_status import JobStatus, Progress, last_seen, last_start, read_progress
+from slurmddp.monitoring.status.job_status import (
+    JobStatus,
+    Progress,
+    find_tracker_links,
+    last_seen,
+    last_start,
+    read_progress,
+)
 from slurmddp.monitoring.status.slurm_answers import FEW, Answers, RequestedJob
 from slurmddp.outcome import Kind, Outcome
 from slurmddp.runs.facts import Job, judge_by_slurm, read_job
@@ -119,11 +126,13 @@ class _RunHistories:
         return read_job(run, job_id, slurm, silent=silent, history=self._read[run])
 
     def read_progress(self, run: RunDir, job: Job) -> Progress | None:
-        """Return how far a job is; of few jobs, also which records were left out."""
+        """Return how far a job is; of few jobs, also where their trackers show them."""
         if self.brief:
             return None
         progress = read_progress(run, job, now=self.now)
-        return progress if self.jobs > FEW else replace(progress, damage=self._read[run].damage)
+        if self.jobs > FEW:
+            return progress
+        return replace(progress, trackers=find_tracker_links(run, job.job_id), damage=self._read[run].damage)
 
 
 def _from_row(job: RequestedJob, row: JobInfo, answers: Answers, histories: _RunHistories) -> JobStatus:

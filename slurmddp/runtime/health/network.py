@@ -203,6 +203,6 @@ def check_tracker(rank: Rank, _: StoreChannel) -> list[Finding]:
     except OSError as error:
         what = f"wandb's server {host} port {port} cannot be reached: {error}"
         why = "a program that uses wandb waits for it, and then fails"
-        advice = "let it write files: --env WANDB_MODE=offline; `wandb sync --yes wandb/offline-run-*` uploads them"
+        advice = "let it write files: --env WANDB_MODE=offline; `slurmddp status RUN` says how to upload them"
         return [Finding(check="tracker", level="warning", host=rank.host, what=what, why=why, advice=advice)]
     return [Finding(check="tracker", level="ok", host=rank.host, what=f"wandb's server {host} port {port} answers")]

@@ -118,8 +118,7 @@ def _script(ranks: All) -> Iterator[Finding]:
         return
     level: Level = "warning"
     if unreadable := by_digest.get(MISSING):
-        host, *others = {facts.host for facts in unreadable}
-        level, host = "error", "" if others else host
+        level, host = "error", unreadable[0].host
         what, why = f"{script} cannot be read by {_list_members(unreadable)}", "these ranks have nothing to run"
         advice = "put it on a file system that all nodes share"
     else:

@@ -14,6 +14,7 @@ from textual import events
 from slurmddp.cli.watch import app as app_module
 from slurmddp.cli.watch import sources
 from slurmddp.cli.watch.app import WatchApp
+from slurmddp.errors import ClusterError
 from slurmddp.monitoring.status import JobStatus
 from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir
@@ -30,6 +31,7 @@ def clock(monkeypatch):
     monkeypatch.setattr(app_module, "time", noon)
     monkeypatch.setattr(sources, "time", noon)
     monkeypatch.setattr(app_module, "READ_S", 0.2)
+    monkeypatch.setattr(app_module, "_MESSAGE_S", 600.0)  # a busy machine may look late
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     yield
@@ -59,21 +61,29 @@ def record(run, at, kind, **fields):
 
 @pytest.fixture(autouse=True)
 def slurm(run, monkeypatch):
-    """A stand-in for Slurm, which has three jobs."""
+    """A stand-in for Slurm, which has three jobs and carries out requests."""
     times = {"elapsed_s": 600, "limit_s": 3600}
     job = JobStatus(job_id="17", run=run, name="mnist", outcome=outcome_of("RUNNING"), nodes=("n1", "n2"), **times)
     waits = JobStatus(
         job_id="18", run=None, name="gpt", outcome=outcome_of("PENDING"), meaning="what it asks for is in use"
     )
     failed = JobStatus(job_id="19", run=None, name="old", outcome=outcome_of("FAILED"), meaning="rank 3: out of memory")
-    made = SimpleNamespace(jobs=(job, waits, failed), error=None)
+    made = SimpleNamespace(jobs=(job, waits, failed), error=None, requests=[])
 
     def answer(*_):
         if made.error:
             raise made.error
         return made.jobs
 
+    def change_job(verb, job, _environ, notice):
+        made.requests.append(f"{verb} {job.job_id}")
+        notice("it takes a while")
+        if made.error:
+            raise made.error
+        return f"{verb} of {job.job_id} is done"
+
     monkeypatch.setattr(sources, "query", answer)
+    monkeypatch.setattr(sources, "change_job", change_job)
     return made
 
 
@@ -158,6 +168,8 @@ def test_when_the_chosen_job_vanishes_its_neighbour_is_chosen(slurm):
         slurm.jobs = ()
         await screen.press("s")
         await screen.until("no jobs yet", gone=["gpt  "])
+        await screen.press("c")
+        await screen.until("there is no job")
 
     play(scenario)
 
@@ -168,6 +180,35 @@ def test_the_files_are_newer_than_slurms_answer(run):
         record(run, NOW, "metrics", step=320, total=400, values={"loss": 0.001})
         record(run, NOW, "straggler", slow_rank=3, slow_host="n2")
         await screen.until("320/400", "80%", "rank 3 on n2 is slow")
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("key", "verb"), [("c", "cancel"), ("r", "requeue")])
+def test_a_job_is_changed_only_after_confirmation(slurm, key, verb):
+    async def scenario(screen):
+        await screen.until("17 mnist, rank 0")
+        await screen.press(key)
+        await screen.until(f"{verb} job 17 (mnist)?", "y: yes    any other key: no")
+        await screen.press("q")
+        await screen.until("not confirmed; nothing was done", gone=["any other key"])
+        assert slurm.requests == [] and screen.app.is_running
+        await screen.press(key, "y")
+        await screen.until("it takes a while", f"{verb} of 17 is done")
+        assert slurm.requests == [f"{verb} 17"]
+
+    play(scenario)
+
+
+def test_an_ended_job_is_not_changed_and_a_refusal_is_shown(slurm):
+    async def scenario(screen):
+        await screen.until("17 mnist, rank 0")
+        slurm.error = ClusterError("scancel: [red]Access denied[/red]")
+        await screen.press("c", "y")
+        await screen.until("scancel: [red]Access denied[/red]")
+        await screen.press("down", "down", "c")
+        await screen.until("job 19 is FAILED: there is nothing to cancel", gone=["any other key"])
+        assert slurm.requests == ["cancel 17"]
 
     play(scenario)
 
@@ -201,31 +242,29 @@ def test_hostile_text_is_shown_as_it_is_and_never_interpreted(slurm, run):
     async def scenario(screen):
         await screen.until("log [red]x[/red][/]", r"on \x1b[2J[red]x[/red]", r"17 \x1b[2J[red]x[/red], rank 0")
         await screen.until(r"kind\x1b[2J[red]x[/red] 1.0: why \x1b[2J[red]x[/red]")
-        await screen.press("down")
-        await screen.until(r"\x1b[2J[red]x[/red][/]")
+        await screen.press("c")
+        await screen.until(r"there is nothing to cancel")
+        await screen.press("down", "c")
+        await screen.until("cancel job 18 (gpt)?", r"\x1b[2J[red]x[/red][/]")
         assert "\x1b" not in "\n".join(screen.lines)
 
     play(scenario, (160, 45))
 
 
-def test_keys_typed_at_once_take_effect_in_their_order():
+@pytest.mark.parametrize(
+    ("keys", "shown", "requests"),
+    [
+        (["c", "y"], "cancel of 17 is done", ["cancel 17"]),
+        (["down", "j", "c"], "job 19 is FAILED: there is nothing to cancel", []),
+    ],
+)
+def test_keys_typed_at_once_take_effect_in_their_order(slurm, keys, shown, requests):
     async def scenario(screen):
         await screen.until("mnist")
-        for key in ("down", "j", "k"):
+        for key in keys:
             screen.app.post_message(events.Key(key, key if len(key) == 1 else None))
-        await screen.until("18 gpt, rank 0")
-
-    play(scenario)
-
-
-def test_all_keys_are_shown_until_one_is_pressed():
-    async def scenario(screen):
-        await screen.until("17 mnist, rank 0")
-        await screen.press("question_mark")
-        await screen.until("choose a job", "ask Slurm now")
-        await screen.press("q")
-        await screen.until("17 mnist, rank 0", gone=["choose a job"])
-        assert screen.app.is_running
+        await screen.until(shown)
+        assert slurm.requests == requests
 
     play(scenario)
 
