@@ -34,7 +34,7 @@ def measure_ettr(cluster: Cluster, *options: str) -> float:
     if (state, met) != ("COMPLETED", FAULTS):
         sys.exit(f"job {job} is {state} after {met} of {FAULTS} faults")
     name = max((cluster.folder / "jobs").glob("run-*"), key=lambda path: path.stat().st_mtime).name
-    whole = json.loads(cluster.run([SLURMDDP, "status", name, "--json"]))[0]["whole_run"]
+    whole = json.loads(cluster.run([SLURMDDP, "status", name, "--json"]))["jobs"][0]["whole_run"]
     spent = ", ".join(f"{kind} {seconds:.0f} s" for kind, seconds in whole["seconds"].items())
     print(f"{' '.join(options) or 'without'}: ETTR {whole['ettr']:.1%}; {spent}; {whole['steps_repeated']} steps again")
     return float(whole["ettr"])

@@ -4,9 +4,12 @@ After a change of the code: cog -r -I docs README.md docs/*.md
 """
 
 import ast
+import html
 import inspect
+import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,6 +24,8 @@ from click.testing import CliRunner
 
 from slurmddp import exit_codes, variables
 from slurmddp.cli import group
+from slurmddp.cli.job_command import JobCommand
+from slurmddp.cli.sweep import show_results
 from slurmddp.config.foreign_options import foreign
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.config.worker_options import WORKER_FIELDS
@@ -65,17 +70,66 @@ def help_of(path: Sequence[str], option: str = "--help") -> str:
     return said.output
 
 
+def context_of(path: Sequence[str]) -> click.Context:
+    """Return the context of a command with its path: the words that are typed for it."""
+    context = click.Context(group, info_name="slurmddp", **group.context_settings)
+    for name in path:
+        is_results = path[:1] == ("sweep",) and name == "results"
+        command = show_results if is_results else context.command.get_command(context, name)
+        context = click.Context(command, parent=context, info_name=name)
+    return context
+
+
 def commands() -> str:
-    """Return the help of every command, each with a heading."""
-    return _block(
-        *(f"## slurmddp {' '.join(path)}\n\n{_code_block(help_of(path))}" for path in list_commands() if path)
-    )
+    """Return every command: a heading, the line, what it does, and its options, each with an anchor."""
+    return _block(*map(_command, list_commands()))
+
+
+def _command(path: Sequence[str]) -> str:
+    context = context_of(path)
+    command, name = context.command, " ".join(path)
+    usage = command.get_usage(context).removeprefix("Usage: ")
+    parts = [f"## slurmddp {name}", f"`{usage}`", _as_markdown(inspect.cleandoc(command.help))]
+    options = [item for item in command.get_params(context) if not any("help" in word for word in item.opts)]
+    of_job = {field.name: key for key, field in JOB_FIELDS.items()}
+    if isinstance(command, JobCommand):
+        keys = [of_job[item.name] for item in options if item.name in of_job]
+        few = "" if len(keys) > len(of_job) / 2 else f" ({', '.join(f'`--{key}`' for key in keys)})"
+        parts.append(
+            f"For example: `slurmddp {name} {command.epilog}`. It has the [options of the job](#options-of-the-job)"
+            f"{few}, those of the [bundled worker](#the-bundled-worker), and:"
+        )
+        options = [item for item in options if item.name not in of_job and not item.name.startswith("worker_")]
+    rows = [_option(item, context, "-".join(path)) for item in options if isinstance(item, click.Option)]
+    return "\n\n".join([*parts, *([_table("option | meaning", rows).strip()] if rows else [])])
 
 
 def job_options() -> str:
-    """Return the options of the job once: those of `submit`, which has all of them."""
-    (text,) = re.findall(r"(?s)\n(Resources:\n.*)\nOptions of this command:", help_of(("submit",), "--help-all"))
-    return _block(_code_block(text))
+    """Return the options of the job once, in groups: those of `submit`, which has all of them."""
+    context = context_of(("submit",))
+    by_name = {item.name: item for item in context.command.get_params(context)}
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for field in JOB_FIELDS.values():
+        groups.setdefault(field.group, []).append(_option(by_name[field.name], context, "job"))
+    return _block(*(f"### {title}\n{_table('option | meaning', rows).rstrip()}" for title, rows in groups.items()))
+
+
+def _option(item: click.Option, context: click.Context, place: str) -> tuple[str, str]:
+    """Return an option with its spellings, which is a link to itself, and its help."""
+    spelled, text = item.get_help_record(context)
+    anchor = f"{place}-{max(item.opts, key=len).lstrip('-')}"
+    return f'<a id="{anchor}" href="#{anchor}"><code>{html.escape(spelled)}</code></a>', _as_markdown(text)
+
+
+def _as_markdown(text: str) -> str:
+    """Return a help text without what Markdown or HTML would take for a mark; words in backticks stay.
+
+    Lines that click leaves as they are, behind a backspace, are a block of code.
+    """
+    if block := re.search(r"(?s)\x08\n(.*?)\n\n", text):
+        return f"{_as_markdown(text[: block.start()])}{_code_block(block[1])}\n\n{_as_markdown(text[block.end() :])}"
+    parts = re.split(r"(`[^`]*`)", re.sub(r"  +", " ", text))
+    return "".join(part if part.startswith("`") else re.sub(r"([<*])", r"\\\1", part) for part in parts)
 
 
 def job_keys() -> str:
@@ -152,7 +206,7 @@ def outcomes() -> str:
     rows = []
     for kind, means in MEANINGS.items():
         label = f"{means.label}, {means.colour if means.colour in CLASSES else 'grey'}"
-        status = means.wait_status if kind.final and kind.phase != "queued" else ""
+        status = means.wait_status if kind.final and means.phase != "queued" else ""
         rows.append((f"`{kind}`", means.word, label, status, "yes" if means.failed else "no", means.back))
     return _table("outcome | STATE | in the report, colour | `submit --wait` | failure | what brings it back", rows)
 
@@ -232,6 +286,45 @@ def _example(rule: Rule) -> str:
     text = rule.example
     short = text if len(text) <= LONGEST_EXAMPLE else f"{text[:LONGEST_EXAMPLE].rstrip()}..."
     return f"`{short.replace('`', '')}`"
+
+
+# --- The front page
+
+
+def claims() -> str:
+    """Return what the front page claims, each with its number and how it is checked."""
+    rules = load_rules().own
+    measured = json.loads((REPOSITORY / "docs" / "benchmarks.json").read_text())
+    rows = [row for part in measured.values() for row in part.get("rows", ())]
+    (start,) = (row for row in rows if row["name"] == "start to first step, 2 x 8, fork")
+    ours, theirs = (statistics.median(times) for times in (start["ours"], start["peers"]["srun torchrun"]))
+    return _table(
+        "slurmddp | number | check it",
+        (
+            (
+                "loses nothing: a training that is preempted, killed or cut off ends with the same bits as a calm one",
+                f"{count_interruptions()} kinds of interruption on a real Slurm, each with 2 and with 4 ranks",
+                "`make soak` (an hour)",
+            ),
+            (
+                "names the cause, and the rank that failed first, from the output of any Slurm job",
+                f"{len({rule.key for rule in rules})} causes, told by {len(rules)} rules; any other is unknown",
+                "`slurmddp diagnose slurm-17.out`, with an output of your own",
+            ),
+            (
+                "starts 16 ranks on two nodes sooner (`--launcher fork`)",
+                f"first step after {ours:.1f} s; srun and torchrun: {theirs:.1f} s, on the same machine",
+                "`make bench ARGS=first_step`: [Benchmarks](benchmarks.md)",
+            ),
+        ),
+    )
+
+
+def count_interruptions() -> int:
+    """Return how many kinds of interruption the survival tests play: their cases, and a node that is cut off."""
+    body = ast.parse((REPOSITORY / "tests" / "test_survival.py").read_text()).body
+    (cases,) = (item.value for item in body if isinstance(item, ast.Assign) and ast.unparse(item.targets[0]) == "CASES")
+    return sum(not ast.literal_eval(name).endswith("calm") for name in cases.keys) + 1
 
 
 # --- The rooms

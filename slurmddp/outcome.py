@@ -44,16 +44,6 @@ class Kind(str, Enum):
         """Whether nothing more happens by itself; not of an attempt: its job may continue."""
         return self not in (Kind.PENDING, Kind.RUNNING, Kind.UNKNOWN)
 
-    @property
-    def failed(self) -> bool:
-        """Whether it counts as a failure, in `diagnose --all` and in the results of a sweep."""
-        return MEANINGS[self].failed
-
-    @property
-    def phase(self) -> Phase:
-        """Where in its life the job is."""
-        return MEANINGS[self].phase
-
 
 class Meaning(NamedTuple):
     """What a kind means to the views."""

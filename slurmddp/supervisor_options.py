@@ -9,9 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from slurmddp.errors import UsageError
 
-PROTOCOL: Final = 1
-"""The version of the command line. It changes when a newer supervisor would misunderstand an older script."""
-_PROTOCOL_OPTION: Final = "--protocol="
+_FORMER_OPTION: Final = "--protocol="
+"""An older script that waits in the queue may have it; it is skipped."""
 _UNLIMITED: Final = "unlimited"
 _ALWAYS_WRITTEN: Final = ("max_restarts", "max_requeues", "signal_lead", "port_range")
 
@@ -51,6 +50,10 @@ class Options(NamedTuple):
     """Tell the events of the job to the target of `--notify`, which a variable names."""
     hang_timeout: str = ""
     """End the ranks and start them again when they hang for so many seconds, or `auto`; empty: warn only."""
+    avoid: bool = True
+    """Leave out the nodes with evidence against them when the job is requeued."""
+    spares: int = 0
+    """Nodes of the allocation that wait to replace others."""
     finish: bool = False
     """Call the script's function `finish` after each attempt."""
 
@@ -71,18 +74,12 @@ _SWITCHES: Final = {
 _VALUES: Final = {field: default for field, default in DEFAULTS._asdict().items() if not isinstance(default, bool)}
 
 
-def read_protocol(words: Iterable[str]) -> int:
-    """Return the protocol of a command line that may have unknown options."""
-    given = [word.removeprefix(_PROTOCOL_OPTION) for word in words if word.startswith(_PROTOCOL_OPTION)]
-    return int(given[-1]) if given and given[-1].isdecimal() else PROTOCOL
-
-
 def parse(words: Iterable[str]) -> Options:
     """Return the options of a command line. Raises UsageError for an unknown option or a wrong value."""
     options = DEFAULTS
     for word in words:
         try:
-            options = options if word.startswith(_PROTOCOL_OPTION) else options._replace(**_read(word, options))
+            options = options if word.startswith(_FORMER_OPTION) else options._replace(**_read(word, options))
         except (KeyError, ValueError) as error:
             raise UsageError(f"{word} is no option of this supervisor; submit the job again") from error
     return options
@@ -104,7 +101,6 @@ def _read(word: str, options: Options) -> dict[str, Any]:
 
 def build_arguments(options: Options) -> Iterator[str]:
     """Yield the command line of these options; most defaults are left out."""
-    yield f"{_PROTOCOL_OPTION}{PROTOCOL}"
     for field, value in options._asdict().items():
         name = field.replace("_", "-")
         if value == getattr(DEFAULTS, field) and field not in _ALWAYS_WRITTEN:

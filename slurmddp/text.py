@@ -1,11 +1,14 @@
 """Text for people: hide secrets, escape control characters, format columns and numbers. Pure."""
 
 import re
-from collections.abc import Container, Iterable, Sequence
+import sys
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, Final
 
 WIDTH: Final = 80
 """Columns that every terminal has."""
+_LEAST: Final = 8
+"""No column of a table becomes narrower than this."""
 
 MASK: Final = "***"
 
@@ -76,15 +79,38 @@ def clean_line(line: bytes) -> str:
     return "".join(char if char.isprintable() or char == "\t" else _MARK for char in _ESCAPE.sub("", text))
 
 
-def format_table(rows: Sequence[Sequence[str]], *, right: Container[int] = ()) -> list[str]:
-    """Return the rows as lines, in columns as wide as their widest cell; columns in `right` are right-aligned."""
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return ["  ".join(_cells(row, widths, right)).rstrip() for row in rows]
+def format_table(
+    rows: Sequence[Sequence[str]],
+    *,
+    head: Sequence[str] = (),
+    right: Container[int] = (),
+    width: int = sys.maxsize,
+) -> list[str]:
+    """Return the rows as lines below `head`, in columns as wide as their widest cell; those in `right` end together.
+
+    Characters that cannot be printed are escaped. A column that is empty below its head is left out. If lines would be
+    wider than `width`, the widest columns become narrower, the last one half as much: it is a text, which loses its
+    end, and the others are names, which lose their middle. What is still too wide loses its end.
+    """
+    table = [[escape_text(cell) for cell in row] for row in (head, *rows) if row]
+    columns = {at: cells for at, cells in enumerate(zip(*table)) if any(cells[bool(head) :])}
+    widths, last = {at: min(width, max(map(len, cells))) for at, cells in columns.items()}, max(columns, default=0)
+    while sum(widths.values()) + 2 * (len(widths) - 1) > width and (
+        wide := [at for at in widths if widths[at] > _LEAST]
+    ):
+        widths[max(wide, key=lambda at: widths[at] / (1 + (at == last)))] -= 1
+
+    def fit(text: str, at: int) -> str:
+        cell = shorten_text(text, widths[at]) if at == last else _shorten_middle(text, widths[at])
+        return cell.rjust(widths[at]) if at in right else cell.ljust(widths[at])
+
+    return [shorten_text("  ".join(fit(row[at], at) for at in widths).rstrip(), width) for row in table if widths]
 
 
-def _cells(row: Sequence[str], widths: Sequence[int], right: Container[int]) -> list[str]:
-    cells = enumerate(zip(row, widths))
-    return [cell.rjust(width) if number in right else cell.ljust(width) for number, (cell, width) in cells]
+def _shorten_middle(text: str, width: int) -> str:
+    """Return a name of at most `width` columns; what tells it from similar ones may be at either end."""
+    tail = (width - 3) // 2
+    return text if len(text) <= width else f"{text[: width - 3 - tail]}...{text[len(text) - tail :]}"
 
 
 def format_duration(time_s: float) -> str:
@@ -129,13 +155,16 @@ def wrap_text(text: str, head: str = "", below: str = "", *, width: int = WIDTH,
     )
 
 
-def find_similar(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> list[str]:
-    """Return at most three known names that begin with this one; without any, those that are spelled like it.
+def suggest(
+    name: str, known: Iterable[str], otherwise: str, *, cutoff: float = 0.5, show: Callable[[str], str] = str
+) -> str:
+    """Return `did you mean A or B?`, with at most three known names that begin with this one, or are spelled like it.
 
-    `cutoff` is difflib's, 1 for equal names.
+    `cutoff` is difflib's, 1 for equal names; each name is written by `show`. Without any the answer is `otherwise`.
     """
     import difflib  # noqa: PLC0415 needed only for an error
 
     names = list(known)
     begun = sorted((one for one in names if name and one.startswith(name)), key=len)
-    return begun[:3] or difflib.get_close_matches(name, names, n=3, cutoff=cutoff)
+    near = begun[:3] or difflib.get_close_matches(name, names, n=3, cutoff=cutoff)
+    return f"did you mean {' or '.join(map(show, near))}?" if near else otherwise

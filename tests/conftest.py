@@ -49,6 +49,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 _number = itertools.count()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def shared_state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let what several tests share remember no folders and nodes in the files of the user who tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def state_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Let each test remember its own folders of runs."""

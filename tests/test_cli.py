@@ -46,7 +46,7 @@ def test_options_end_at_the_command(words, own, job_file, command):
 
 
 USER_ERRORS = [
-    ("submit --nodes -1", "--nodes: '-1' is not a whole number, 1 or more"),
+    ("submit --nodes -1", "--nodes: '-1' is not a whole number, 1 to 2147483647"),
     ("submit --gpus-per-node 0", "--gpus-per-node: '0' is not a count"),
     ("submit --name -x", "'-x' is not allowed"),
     ("submit --partition=", "--partition: an empty text"),
@@ -119,7 +119,6 @@ USER_ERRORS = [
     ("logs --rank one", "'one' is not a whole number; `slurmddp logs --help` shows what is allowed"),
     ("cluster gpu", "Got unexpected extra argument (gpu); allowed is: slurmddp cluster [OPTIONS]"),
     ("cluster --partition gpu", "No such option '--partition'; `slurmddp cluster --help`"),
-    ("completion", "Choose from: bash, zsh, fish; `slurmddp completion --help`"),
     ("--runs-dir X status a", "the command; write it behind, as in: slurmddp status --runs-dir X a"),
     ("-N 2 train.py", "'-N' stands before the command; write it behind, as in: slurmddp submit -N 2 train.py"),
     ("--verison", "No such option '--verison'; did you mean '--version'?"),
@@ -137,12 +136,21 @@ USER_ERRORS = [
     ("diagnose --since 7d", "--since needs --all; add it, or leave --since out"),
     ("submit --venv none", "--venv: 'none' is not a virtual environment here: it has no bin/python"),
     ("log", "there is no command 'log'; did you mean logs?"),
+    ("hlep submit", "there is no command 'hlep'; did you mean help?"),
     ("train.py --lr 1", "there is no command 'train.py'; to submit it, type: slurmddp submit train.py --lr 1"),
-    ("sweep result train", "did you mean results? type: slurmddp sweep results train"),
-    ("status --all-folders train", "--all-folders shows every run; leave it out, or leave the names out"),
     ("run --ntasks-per-node 3 torchrun --nproc-per-node 2 train.py", "3 ranks on a node, but torchrun asks for 2;"),
     ("render -N", "requires an argument"),
     ("render python", "alone; name a script"),
+    (
+        "submit",
+        "there is nothing to train; type: slurmddp submit train.py, or for the bundled example: slurmddp submit",
+    ),
+    ("submit --wait --json", "there is nothing to train; type: slurmddp submit train.py, or for the bundled example"),
+    (
+        "run accelerate launch --config_file a.yaml train.py",
+        "--config_file of accelerate: there is no file 'a.yaml' in",
+    ),
+    ("run accelerate launch --config-file=a.yaml -m pkg", "--config-file of accelerate: there is no file 'a.yaml' in"),
     ("run -- --data .", "has neither train-images-idx3-ubyte"),
 ]
 
@@ -320,8 +328,7 @@ def test_an_error_of_the_system_says_what_to_do(error, message):
     ],
 )
 def test_the_typical_line_of_each_command_has_only_its_options(command, message, tmp_path):
-    help_text = " ".join(typed(command, "--help", cwd=tmp_path).stdout.split())
-    typical = help_text.rpartition("A typical line: slurmddp ")[2].replace("gpus-per- node", "gpus-per-node")
+    typical = typed(command, "--help", cwd=tmp_path).stdout.rpartition("\n  slurmddp ")[2]
     done = typed(*typical.split(), cwd=tmp_path)
     assert message in done.stderr
 
@@ -334,9 +341,17 @@ def test_run_gives_no_advice_about_sbatch(words, tmp_path):
 
 
 @pytest.mark.parametrize("words", ["render", "--help", "", "sandbox --help"])
-@pytest.mark.parametrize(("place", "unbuffered"), [("&-", ""), ("/dev/full", ""), ("/dev/full", "1")])
-def test_output_that_cannot_be_written_is_one_line_and_status_1(words, place, unbuffered, tmp_path):
-    command = f'"{sys.executable}" -m slurmddp {words} >{place}'
+@pytest.mark.parametrize(
+    ("place", "unbuffered", "message"),
+    [
+        (">&-", "", "cannot write to standard output: it is closed"),
+        (">/dev/full", "", "standard output or a file cannot be written: No space left on device"),
+        (">/dev/full", "1", "standard output or a file cannot be written: No space left on device"),
+        ("1</dev/null", "", "standard output or a file cannot be written: Bad file descriptor"),
+    ],
+)
+def test_output_that_cannot_be_written_is_one_line_and_status_1(words, place, unbuffered, message, tmp_path):
+    command = f'"{sys.executable}" -m slurmddp {words} {place}'
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=tmp_path,
@@ -346,7 +361,7 @@ def test_output_that_cannot_be_written_is_one_line_and_status_1(words, place, un
         check=False,
     )
     assert done.returncode == 1
-    assert done.stderr.startswith("Error: cannot write to standard output: ") and done.stderr.count("\n") == 1
+    assert done.stderr == f"Error: {message}\n"
 
 
 @pytest.mark.parametrize("words", ["render", "--help", ""])
@@ -373,7 +388,7 @@ def test_a_hostile_value_is_shown_harmlessly_on_one_line(option, value, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("words", [["submit"], ["submit", "--dry-run"]])
+@pytest.mark.parametrize("words", [["submit", "--nodes", "2"], ["submit", "--dry-run"]])
 def test_no_slurm_is_status_3_and_leaves_no_files(words, tmp_path):
     done = typed(*words, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (3, "")
@@ -412,27 +427,15 @@ def test_an_option_of_the_job_behind_the_command_is_refused_with_the_corrected_l
 
 
 @pytest.mark.parametrize(
-    "option", [["-N2"], ["-t10"], ["-t", "1:30:00"], ["-c", "8"], ["-dafterok:3"], ["-plow"], ["-p", "low"]]
+    "option",
+    [["-c", "a.yaml"], ["-t", "0.5"], ["-p", "3"], ["-w", "4"], ["-c", "4"], ["-N2"], ["-data"], ["-path", "x"]],
 )
-def test_each_spelling_of_a_short_option_that_fits_the_job_is_refused_behind_the_command(option, tmp_path):
-    """The sinfo is a stand-in."""
-    (tmp_path / "train.py").write_text("")
-    (tmp_path / "sinfo").write_text("#!/bin/sh\necho gpu; echo low\n")
-    (tmp_path / "sinfo").chmod(0o755)
-    done = typed("render", "train.py", *option, cwd=tmp_path, PATH=f"{tmp_path}:/bin:/usr/bin")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert f"type: slurmddp render {' '.join(option)} train.py; or" in done.stderr
-    meant = typed("render", "--", "train.py", *option, cwd=tmp_path)
-    assert (meant.returncode, meant.stderr) == (0, "")
-
-
-@pytest.mark.parametrize(
-    "option", [["-c", "a.yaml"], ["-t", "0.5"], ["-p", "3"], ["-w", "4"], ["-d", "3"], ["-data"], ["-path", "x"]]
-)
-def test_a_short_option_that_does_not_fit_the_job_goes_to_the_program(option, tmp_path):
+def test_another_short_option_goes_to_the_program(option, tmp_path):
     (tmp_path / "train.py").write_text("")
     done = typed("render", "train.py", *option, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "") and f"train.py {' '.join(option)}" in done.stdout
+    assert done.returncode == 0 and f"train.py {' '.join(option)}" in done.stdout
+    may_be_meant = f"passed to the program: {option[0]}; what is for slurmddp stands before 'train.py'\n"
+    assert done.stderr == (may_be_meant if option[0] in ("-t", "-p") else "")
 
 
 @pytest.mark.parametrize(
@@ -469,10 +472,10 @@ def test_run_prints_its_folder_where_the_machines_name_does_not_resolve(tmp_path
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+    (result,) = json.loads(done.stdout)["jobs"]
     run = Path(result["run"])
     assert run == tmp_path / "jobs" / "here"
-    ranks = run / "logs" / result["job"] / "0.0"
+    ranks = run / "logs" / result["job_id"] / "0.0"
     assert sorted(path.name for path in ranks.glob("*.out")) == ["0.out", "1.out"]
     assert "world size 2" in (ranks / "0.out").read_text()
 

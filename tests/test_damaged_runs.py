@@ -48,7 +48,7 @@ def views(run: str, seed: int) -> list[tuple[str, ...]]:
     ]  # fmt: skip
     even = [
         ("status", "--json", run), ("logs", "--errors", run), ("diagnose", "--json", run), ("diagnose",),
-        ("report", run, "-o", "../page.html"), ("compare", run, "ok"), ("render", "--name", run, "train.py"),
+        ("report", run), ("compare", run, "ok"), ("render", "--name", run, "train.py"),
         ("submit", f"jobs/{run}/spec.toml"), ("config", f"jobs/{run}/spec.toml"),
     ]  # fmt: skip
     always = [("status",), ("logs", "-n", "5", run), ("watch", run), ("sweep", "results", "sweep")]
@@ -217,6 +217,8 @@ def test_no_record_stops_a_view(block, template, tmp_path):
         for words in views(run, seed):
             try:
                 ask(words, here)
+                if words == ("report", run):  # it writes its page
+                    before = listing(here / "jobs")
                 assert listing(here / "jobs") == before, "something was written"
             except BaseException as error:
                 error.add_note(f"seed {seed}: slurmddp {' '.join(words)}; {run}: {said}")

@@ -14,8 +14,8 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = (
     {"__main__.py"},
     {"cli", "__init__.py"},
-    {"doctor", "scaling", "executor"},
-    {"submission", "report"},
+    {"doctor", "scaling", "executor", "report"},
+    {"submission"},
     {"script", "monitoring", "worker"},
     {"diagnose", "batch", "runtime"},
     {"watchdog"},
@@ -47,7 +47,7 @@ STARTERS = {
     "batch/notify.py",
     *("script/build.py", "script/git.py"),
     *("submission/prepare_data.py", "submission/run_local.py"),
-    *("diagnose/flight_recorder.py", "diagnose/output_files.py"),
+    "diagnose/flight_recorder.py",
     *("doctor/python_check.py", "doctor/storage.py"),
     *("runtime/stopping/children.py", "worker/run_executable.py"),
 }

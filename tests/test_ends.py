@@ -19,9 +19,9 @@ from polling import until
 
 from slurmddp import sandbox as slurm_sandbox
 from slurmddp.cli import group
+from slurmddp.cli.status_format import show_state
 from slurmddp.cli.submit import _wait
 from slurmddp.cli.sweep import describe_state
-from slurmddp.cli.watch.job_text import HEAD, format_row
 from slurmddp.cli.watch.sources import query
 from slurmddp.outcome import MEANINGS, Kind
 from slurmddp.report.collect import collect_report, make_json
@@ -336,11 +336,11 @@ class Told:
 @pytest.fixture(scope="module")
 def told(cluster, jobs):
     """Return what the views say of each job, by the names of the ends."""
-    together = json.loads(cluster.slurmddp("status", "--json", *(job.job_id for job in jobs.values()))[1])
+    together = json.loads(cluster.slurmddp("status", "--json", *(job.job_id for job in jobs.values()))[1])["jobs"]
     records = {record["job_id"]: record for record in together}
     failures: dict[str, set[str]] = {}
-    for failure in json.loads(cluster.slurmddp("diagnose", "--all", "--json")[1]):
-        failures.setdefault(failure["job"], set()).add(failure["diagnosis"]["cause"])
+    for failure in json.loads(cluster.slurmddp("diagnose", "--all", "--json")[1])["failures"]:
+        failures.setdefault(failure["job_id"], set()).add(failure["diagnosis"]["cause"])
     return {
         name: ask_views(cluster, job, records[job.job_id], failures.get(job.job_id, set()))
         for name, job in jobs.items()
@@ -350,9 +350,8 @@ def told(cluster, jobs):
 def ask_views(cluster: Cluster, job: Job, among_all: dict, failures: set[str]) -> Told:
     job_id, has_ended = job.job_id, job.has_ended()
     (first, *_) = cluster.slurmddp("status", job_id)[1].splitlines()
-    (record,) = json.loads(cluster.slurmddp("status", "--json", job_id)[1])
+    (record,) = json.loads(cluster.slurmddp("status", "--json", job_id)[1])["jobs"]
     (row,) = (item for item in query((job_id,), "jobs", os.environ) if item.job_id == job_id)
-    cell = format_row(row, 0.0)[HEAD.index("STATE")]
     report = collect_report(job.run, os.environ, now=time.time())
     page = render_page(report).decode()
     return Told(
@@ -361,12 +360,12 @@ def ask_views(cluster: Cluster, job: Job, among_all: dict, failures: set[str]) -
         among_all=among_all,
         errors=cluster.slurmddp("logs", "--errors", job_id)[1:],
         followed=cluster.slurmddp("logs", "-f", job_id)[2].split()[-1] if has_ended else "",
-        watched=(cell.plain, str(cell.style)),
+        watched=show_state(row),
         report=make_json(report),
         badge=LABEL.search(page).groups(),
         attempt=[("", ""), *ATTEMPT_LABEL.findall(page)][-1],
         swept=describe_state(Result(values={}, run=job.run, outcome=row.outcome, step=0, total=0, metrics={})),
-        diagnosis=json.loads(cluster.slurmddp("diagnose", "--json", job_id)[1]),
+        diagnosis=json.loads(cluster.slurmddp("diagnose", "--json", job_id)[1])["diagnoses"][0],
         failures=failures,
         waited=wait(job) if has_ended else None,
     )
@@ -377,7 +376,7 @@ def wait(job: Job) -> tuple[int, dict]:
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(io.StringIO()):
         status = _wait(Submitted(job_id=JobId(job.job_id), run=job.run), job.run, job.job_id, show=False, as_json=True)
-    return status, json.loads(said.getvalue())
+    return status, json.loads(said.getvalue())["jobs"][0]
 
 
 @pytest.mark.parametrize("name", [*ENDS, *(f"swept-{how}" for how in SWEPT)])
@@ -421,7 +420,7 @@ def test_submit_waits_with_the_exit_status_of_the_end(jobs):
 
 def test_the_results_of_a_sweep_tell_the_end_of_each_setting(jobs, cluster):
     del jobs
-    found = json.loads(cluster.slurmddp("sweep", "results", "swept", "--json")[1])
+    found = json.loads(cluster.slurmddp("sweep", "results", "swept", "--json")[1])["results"]
     assert {one["settings"]["how"]: one["outcome"] for one in found} == SWEPT
     rows = cluster.slurmddp("sweep", "results", "swept")[1].splitlines()[1:]
     assert {row.split()[0]: row.split()[1] for row in rows} == {

@@ -198,7 +198,7 @@ def test_the_expected_start_is_told(cli, slurm, wait_for_job, tmp_path):
 def test_a_failing_script_fails_the_job_and_the_wait(cli, tmp_path):
     (tmp_path / "bad.py").write_text("import os, sys\nsys.exit(3 if os.environ['RANK'] == '1' else 0)\n")
     done = cli("submit", *ONE_NODE, "--launcher=fork", "--follow", "--json", "bad.py", status=1)
-    assert json.loads(done.stdout)["state"] == "FAILED"
+    assert json.loads(done.stdout)["jobs"][0]["state"] == "FAILED"
     assert re.search("ended with status 77: rank 1 on n[12]: exit status 3; see ", done.stderr), done.stderr
 
 

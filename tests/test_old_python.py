@@ -109,7 +109,7 @@ def test_modules_of_the_working_folder_are_not_taken(tmp_path):
     for name in ("runpy", "signal", "slurmddp", "torch"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('taken from the working folder')")
     python = find_old_python()
-    words = [python, *run_words(python), "slurmddp.batch", "--protocol=1", "--own-launch"]
+    words = [python, *run_words(python), "slurmddp.batch", "--own-launch"]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
     done = subprocess.run(words, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == UsageError.exit_status and "SLURM_JOB_ID is not set" in done.stderr

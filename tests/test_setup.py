@@ -14,9 +14,9 @@ ONE = "--ntasks-per-node=1"
 """A rank on each node, without GPUs; who says nothing gets all of a node."""
 
 
-def said(name: str, attempt: str = "0.0") -> dict[int, dict]:
-    """The last line of JSON of each rank."""
-    files = [file for file in Path("jobs", name).glob(f"logs/*/{attempt}/*.out") if file.stem.isdigit()]
+def said(name: str, attempt: str = "*") -> dict[int, dict]:
+    """The last line of JSON of each rank, in its last attempt: a node may fail to start the first one."""
+    files = [file for file in sorted(Path("jobs", name).glob(f"logs/*/{attempt}/*.out")) if file.stem.isdigit()]
     lines = {int(file.stem): [line for line in file.read_text().splitlines() if line[:1] in '{"['] for file in files}
     return {rank: json.loads(found[-1]) for rank, found in lines.items()}
 

@@ -24,6 +24,8 @@ from slurmddp.doctor import python_check
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.monitoring.status.job_status import JobStatus
 from slurmddp.outcome import Kind, Outcome
+from slurmddp.report.collect import collect_report
+from slurmddp.report.html import render_page
 from slurmddp.runs import code_copy, layout
 from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir
@@ -241,7 +243,7 @@ def shell_start_up_files(place, _):
 def page_that_is_a_link(place, _):
     run = hostile_run(place / "jobs", **{"report.html": place / "precious"})
     done = typed("report", "train", cwd=place)
-    assert done.returncode == 2 and "give a FILE: --out FILE" in done.stderr
+    assert done.returncode == 2 and "; `slurmddp report train --json` prints the figures\n" in done.stderr
     assert run.report.is_symlink()
 
 
@@ -261,7 +263,7 @@ def escape_codes_in_every_view(place, _):
         done = typed(*words.split(), cwd=place)
         assert 'Traceback (most recent call last):\n  File "/' not in done.stderr, words
         shown += done.stderr + ("" if "logs" in words else done.stdout)  # which is raw, unless on a terminal
-    page = typed("report", "train", "--out=-", cwd=place).stdout
+    page = render_page(collect_report(RunDir(place / "jobs" / "train"), os.environ, now=time.time())).decode()
     assert "\x1b" not in shown + page and "<script>alert" not in page
     assert "alert(1)" in page, "it is there, as text"
 
@@ -272,7 +274,7 @@ def files_without_an_end(place, _):
         with (run.path / name).open("ab") as file:
             file.truncate(2**36)  # 64 GiB, which need no space
         began = time.process_time()
-        for words in ("status", "status train", "diagnose train", "report train --out=-"):
+        for words in ("status", "status train", "diagnose train", "report train --json"):
             typed(*words.split(), f"--runs-dir={run.path.parent}", cwd=place)
         assert time.process_time() - began < 30, name
 
@@ -294,7 +296,7 @@ def process_to_signal(place, monkeypatch):
     make(folder / "x", MALLORY, 0o755)
     (folder / "x" / "process.json").write_text(json.dumps({"pid": os.getpid(), "start": 0}))
     with pytest.raises(ClusterError, match="is not a folder that only you can enter"):
-        state_directory.names_up()
+        state_directory.names()
 
 
 def owner_that_names_a_process(place, _):

@@ -32,7 +32,9 @@ def test_the_wheel_holds_the_package_its_templates_its_examples_its_rules_and_it
         for path in (REPOSITORY / "slurmddp/diagnose/rules").iterdir()
         if path.suffix in (".toml", ".txt")
     }
-    page = {"slurmddp/report/page.html.j2", "slurmddp/report/page.css"}
+    page = {f"slurmddp/report/{name}.html.j2" for name in ("page", "macros", "run", "runs")} | {
+        "slurmddp/report/page.css"
+    }
     of_sandbox = {
         f"slurmddp/sandbox/{name}" for name in ("slurm.conf.in", "slurmdbd.conf.in", "node.sh", "client_program.in")
     }

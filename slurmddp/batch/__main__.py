@@ -8,11 +8,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from slurmddp import supervisor_options, variables
-from slurmddp.attach import BOOTSTRAP, attach_variables
+from slurmddp.attach import BOOTSTRAP, run_words
 from slurmddp.batch.attempt import Job
 from slurmddp.batch.controller import Controller
 from slurmddp.batch.shell_launch import ShellLaunch
@@ -20,14 +21,16 @@ from slurmddp.batch.supervisor import Supervisor, write_line
 from slurmddp.errors import UsageError
 from slurmddp.exit_codes import FAILED
 from slurmddp.runs.events import SupervisorEvent
-from slurmddp.runs.files import write_whole
 from slurmddp.runs.layout import RunDir
+from slurmddp.slurm import commands
+from slurmddp.slurm.environment import submission_environment
+from slurmddp.slurm.hostlist import try_expand
 from slurmddp.supervisor_options import Options
-from slurmddp.version import __version__
 
+JUDGE_S: Final = 10.0
+"""What an attempt shows of its nodes is found in this time, or not noted: the job must be requeued soon."""
 OWN_LAUNCH: Final = "--own-launch"
 _LIMITS: Final = ("DATA", "FSIZE", "MEMLOCK", "NOFILE", "CPU", "NPROC", "AS")
-_PACKAGE: Final = Path(__file__).parents[1]
 _REQUIRED: Final = ("SLURM_JOB_ID", "SLURM_JOB_NODELIST", variables.JOB_ID, variables.RUN_DIR)
 
 
@@ -38,17 +41,6 @@ def main(words: list[str]) -> int:
     orders = take_stdout() if OWN_LAUNCH in words else None
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
-    if (protocol := supervisor_options.read_protocol(words)) != supervisor_options.PROTOCOL:
-        reason = (
-            f"this script speaks protocol {protocol}, and slurmddp {__version__} in {Path(__file__).parents[1]} "
-            f"speaks {supervisor_options.PROTOCOL}; submit the job again, or give the Python that made it by --python"
-        )
-        write_line(reason)
-        if variables.RUN_DIR in os.environ and variables.JOB_ID in os.environ:
-            record = RunDir(Path(os.environ[variables.RUN_DIR])).batch_record(os.environ[variables.JOB_ID])
-            with suppress(OSError):  # the batch log has it, too
-                write_whole(record, f"{FAILED} {reason}\n".encode())
-        return FAILED
     try:
         given = supervisor_options.parse(words)
     except UsageError as error:
@@ -61,21 +53,23 @@ def main(words: list[str]) -> int:
     if why := RunDir(run).explain_strange():
         write_line(f"the run's folder is not yours alone, and nothing of it is used: {why}")
         return FAILED
-    if orders:
-        return supervise_own_launch(given, run, orders)
-    functions = sys.stdin.buffer.read()
-    raise_soft_limits()
     environ = build_rank_environment(os.environ)
+    shell = attach_to_shell(run, environ, orders) if orders else None
+    functions = b"" if shell else sys.stdin.buffer.read()
+    raise_soft_limits()
     job = Job.read(environ, run)
-    return Supervisor(
+    status = Supervisor(
         options=given,
         job=job,
         environ=environ,
         slurm=Controller(os.environ),
-        launch=lambda environment: call_function(functions, "launch", environment),
-        finish=(lambda environment: call_function(functions, "finish", environment)) if given.finish else None,
+        launch=shell or partial(call_function, functions, "launch"),
+        finish=partial(call_function, functions, "finish") if given.finish else None,
         tell=choose_teller(given, job),
+        judge_nodes=partial(judge_nodes, job),
+        guard=partial(start_guard, job),
     ).run()
+    return shell.end(status) if shell else status
 
 
 def take_stdout() -> BinaryIO:
@@ -85,28 +79,16 @@ def take_stdout() -> BinaryIO:
     return taken
 
 
-def supervise_own_launch(given: Options, run: Path, orders: BinaryIO) -> int:
-    """Supervise the launch of a user's own script, whose shell waits for orders; return 0.
+def attach_to_shell(run: Path, environ: dict[str, str], orders: BinaryIO) -> ShellLaunch:
+    """Return the launch of a user's own script, whose shell waits for orders; add the job's nodes to `environ`.
 
     The supervisor's own lines go to the job's output file; without one they stay on standard error.
     """
     with suppress(OSError):
         os.dup2(os.open(RunDir(run).batch_log(os.environ[variables.JOB_ID]), os.O_WRONLY | os.O_APPEND), 1)
-    slurm = Controller(os.environ)
-    hosts = os.environ.get(variables.HOSTS) or " ".join(slurm.hostnames(os.environ["SLURM_JOB_NODELIST"]))
-    environ = {**build_rank_environment(os.environ), variables.HOSTS: hosts}
-    launch = ShellLaunch(orders, sys.stdin.buffer, write_line)
-    job = Job.read(environ, run)
-    supervisor = Supervisor(
-        options=given,
-        job=job,
-        environ=environ,
-        slurm=slurm,
-        launch=lambda attempt: launch({**attempt, **attach_variables(attempt, _PACKAGE)}),
-        tell=choose_teller(given, job),
-    )
-    launch.end(supervisor.run())
-    return 0
+    known = os.environ.get(variables.HOSTS)
+    environ[variables.HOSTS] = known or " ".join(try_expand(os.environ["SLURM_JOB_NODELIST"]) or ())
+    return ShellLaunch(orders, sys.stdin.buffer, write_line)
 
 
 def choose_teller(given: Options, job: Job) -> Callable[[str, SupervisorEvent], object]:
@@ -118,6 +100,27 @@ def choose_teller(given: Options, job: Job) -> Callable[[str, SupervisorEvent], 
     if given.notify:
         write_line(f"nobody is told what happens (--notify): {variables.NOTIFY_TARGET} is not set in the job")
     return lambda *_: None
+
+
+def judge_nodes(job: Job, attempt: str) -> None:
+    """Note what an attempt shows of its nodes, by a program of its own: the diagnosis needs more than a supervisor."""
+    words = (job.cluster, str(job.run.path), job.job_id, attempt)
+    command = [sys.executable, *run_words(sys.executable, has_slurmddp=True), "slurmddp.diagnose.node_faults", *words]
+    try:
+        subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=JUDGE_S, check=True)  # noqa: S603 - our own module
+    except (OSError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", None) or str(error).encode()
+        why = said.decode(errors="replace").strip().rpartition("\n")[2]
+        write_line(f"what the attempt shows of its nodes is not noted: {why}")
+
+
+def start_guard(job: Job, node: str) -> None:
+    """Start the guard of this node on another one, in a step of its own that outlives this process."""
+    words = (str(job.run.path), job.job_id, str(job.restarts), job.host)
+    python = (sys.executable, *run_words(sys.executable, has_slurmddp=True), "slurmddp.batch.guard")
+    command = ["setsid", "--fork", *commands.run_beside(job.number, node, *python, *words)]
+    environ, null = submission_environment(os.environ), subprocess.DEVNULL
+    subprocess.run(command, env=environ, stdin=null, stdout=null, stderr=null, check=False)  # noqa: S603 - our own module
 
 
 def build_rank_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -163,8 +163,10 @@ def read_result(job: Job, attempt: str, launcher_status: int, *, own_launch: boo
         return Result(record.status, record.text)
     if record and record.failed:
         silent = sorted(set(range(job.world_size)) - {one.rank for one in records})
-        without = f"; no record of rank{'s' * (len(silent) > 1)} {format_ranges(silent)}" if silent else ""
-        return Result(record.status, f"{record.text}; see {record.output}{without}")
+        without = [f"no record of rank{'s' * (len(silent) > 1)} {format_ranges(silent)}"] if silent else []
+        parts = [record.text if own_launch else f"{record.text}; see {record.output}", *without]
+        is_of_survivor = record.status == RETRYABLE  # it has lost a rank that was killed
+        return Result(record.status, "; ".join(reversed(parts) if is_of_survivor else parts))
     if own_launch:
         status = FAILED if DONE < launcher_status < _BY_SIGNAL else launcher_status
         records_say = "although rank 0 has recorded its end" if is_refuted else "and no rank left a record"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 from slurmddp.errors import ClusterError
 from slurmddp.slurm import client, commands, parsing, queries
@@ -16,9 +16,6 @@ _REFUSED: Final = re.compile("denied|permi|disabled|invalid", re.IGNORECASE)
 
 _DEPENDENCY_STATE: Final = re.compile(r"\([a-z_]+\)")
 """What squeue adds to each condition: `afterok:17(unfulfilled)`."""
-
-BESIDE_S: Final = 10.0
-"""For a step beside the ranks: where it takes longer, the node does not answer."""
 
 
 class Controller:
@@ -45,9 +42,13 @@ class Controller:
         """
         self._order(commands.requeue(job_id))
 
-    def exclude(self, job_id: str, nodes: str) -> None:
-        """Set the excluded nodes of a queued job. Raises as `requeue` does."""
-        self._order(commands.update(job_id, "ExcNodeList", nodes))
+    def cancel(self, job_id: str) -> None:
+        """Cancel the job. Raises as `requeue` does."""
+        self._order(commands.cancel(job_id))
+
+    def update(self, job_id: str, key: str, value: str) -> None:
+        """Change a value of a job, as ExcNodeList of a queued one. Raises as `requeue` does."""
+        self._order(commands.update(job_id, key, value))
 
     def release_dependents(self, job_id: str) -> list[str]:
         """Let the user's queued jobs that wait for the success of a job wait for its end; return their ids.
@@ -69,9 +70,10 @@ class Controller:
         """Return those nodes that are down, failing, or do not respond; none when Slurm does not say."""
         return queries.lost_nodes(host_list, self._environ, timeout_s=client.TIMEOUT_S)
 
-    def hostnames(self, host_list: str) -> tuple[str, ...]:
-        """Return the names of a host list; none when Slurm does not say."""
-        return tuple(client.try_query(commands.show("hostnames", host_list), self._environ).split())
+    def partition_nodes(self, partition: str) -> tuple[str, ...]:
+        """Return the names of the nodes of a partition; none when Slurm does not say."""
+        listed = commands.list_nodes("--Node", f"--partition={partition}")
+        return tuple(dict.fromkeys(client.try_query(listed, self._environ).split()))
 
     def address(self, node: str) -> str:
         """Return NodeAddr of a node; empty when Slurm does not say."""
@@ -82,17 +84,9 @@ class Controller:
         """Return the sha256 of the script that Slurm holds for a job; None when it shows none."""
         return queries.script_digest(job_id, self._environ)
 
-    def signal_step(self, number: int, step: str, signal: str) -> None:
-        """Send a signal, as `KILL`, to the ranks of a step. Raises as `requeue` does."""
-        self._order(commands.cancel(f"{number}.{step}", signal=signal))
-
-    def look(
-        self, number: int, nodes: Sequence[str], words: Sequence[str]
-    ) -> Iterator[tuple[str, list[dict[str, Any]], str]]:
-        """Yield for each of these nodes its name, its ranks, and why it has not answered; `words` runs `look`."""
-        from slurmddp.watchdog.nodes import look_at_nodes  # noqa: PLC0415 - threads, which few jobs need
-
-        return look_at_nodes(number, nodes, words, self._environ, limit_s=BESIDE_S)
+    def send_signal(self, target: str, signal: str) -> None:
+        """Send a signal, as `KILL`, to the processes of a step, or of all steps of a job. Raises as `requeue` does."""
+        self._order(commands.cancel(target, signal=signal))
 
     def _order(self, command: list[str]) -> None:
         answer = client.ask(command, self._environ)

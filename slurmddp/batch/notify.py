@@ -101,9 +101,9 @@ class Notifier:
         """Return what `slurmddp diagnose` says of the job; None where it does not answer, as with Python 3.9."""
         folder = (self._job.run.sweep or self._job.run).path.parent
         words = [sys.executable, "-m", "slurmddp", "diagnose", "--json", f"--runs-dir={folder}", self._job.job_id]
-        with suppress(OSError, ValueError, subprocess.TimeoutExpired):
+        with suppress(OSError, ValueError, LookupError, subprocess.TimeoutExpired):
             done = subprocess.run(words, capture_output=True, timeout=_DIAGNOSE_S, check=False)  # noqa: S603 - this Python
-            return dict(json.loads(done.stdout))
+            return dict(json.loads(done.stdout)["diagnoses"][0])
         return None
 
 

@@ -4,11 +4,12 @@ docs/life-of-a-job.md has the actions as a diagram.
 """
 
 from __future__ import annotations
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import takewhile
 from typing import Final, NamedTuple, Union
 
 from slurmddp.exit_codes import DONE, FAILED, FENCED, STOPPED
+from slurmddp.runs.events import AttemptRestart, Fenced, JobEnd, JobRequeue
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.slurm.states import find_state
 from slurmddp.text import count
@@ -31,33 +32,8 @@ class Result(NamedTuple):
     reason: str
 
 
-class Start:
-    """Start the ranks for the first time in this allocation."""
-
-
-class Restart(Result):
-    """Start the ranks again in the same allocation, after this result."""
-
-
-class Requeue(NamedTuple):
-    """Requeue the job under the same job id."""
-
-    reason: str
-    lost_nodes: tuple[str, ...] = ()
-    """Nodes to exclude from the next allocation."""
-
-
-class End(Result):
-    """End the job with this result, and release the run."""
-
-
-class Fence(NamedTuple):
-    """Another attempt owns the job or the run: end without writing anything more."""
-
-    reason: str
-
-
-Action = Union[Start, Restart, Requeue, End, Fence]
+Action = Union[AttemptRestart, JobRequeue, JobEnd, Fenced]
+"""What the supervisor does next, as the event that it then records."""
 
 
 def check_fenced(job: JobInfo, *, restarts: int, host: str) -> str:
@@ -77,8 +53,8 @@ def time_left_s(job: JobInfo) -> int | None:
     return None if job.limit_s is None else max(0, job.limit_s - (job.elapsed_s or 0))
 
 
-def decide_first(job: JobInfo, *, lead_s: int, margin_s: int) -> Action:
-    """Return the first action of the batch script.
+def decide_first(job: JobInfo, *, lead_s: int, margin_s: int) -> Action | None:
+    """Return the first action of the batch script; None when it starts the ranks.
 
     A time limit shorter than lead and margin ends the job: Slurm would signal it at once, and it would requeue forever.
     """
@@ -87,52 +63,68 @@ def decide_first(job: JobInfo, *, lead_s: int, margin_s: int) -> Action:
         if job.limit_s > MIN_LIMIT_S:
             advice += f", or --signal-lead {job.limit_s - MIN_LIMIT_S} or less"
         notice = f"the notice comes {lead_s} s before its end, which leaves less than {margin_s} s"
-        return End(FAILED, f"the time limit is {job.limit_s} s, and {notice}; give {advice}")
-    return check_before_start(job, lead_s=lead_s) or Start()
+        return JobEnd(FAILED, f"the time limit is {job.limit_s} s, and {notice}; give {advice}")
+    return check_before_start(job, lead_s=lead_s)
 
 
-def check_before_start(job: JobInfo, *, lead_s: int) -> Requeue | None:
-    """Return a Requeue when the ranks must not start, because Slurm has already sent its only stop signal."""
+def check_before_start(job: JobInfo, *, lead_s: int) -> JobRequeue | None:
+    """Return a requeue when the ranks must not start, because Slurm has already sent its only stop signal."""
     left = time_left_s(job)
     if job.preempted:
-        return Requeue("preempted; no step is started")
+        return JobRequeue("preempted; no step is started")
     if left is not None and left < lead_s:
-        return Requeue(f"{left} s are left of the time limit; no step is started")
+        return JobRequeue(f"{left} s are left of the time limit; no step is started")
     return None
 
 
 def decide_by_result(result: Result) -> Action | None:
     """Return the action that the result alone decides; None after a crash."""
     if result.status in (DONE, FAILED):
-        return End(*result)
+        return JobEnd(*result)
     if result.status == STOPPED:
-        return Requeue(result.reason)
-    return Fence(result.reason) if result.status == FENCED else None
+        return JobRequeue(result.reason)
+    return Fenced(result.reason) if result.status == FENCED else None
 
 
 def decide_after_crash(
-    result: Result, job: JobInfo, lost_nodes: Sequence[str], *, failures: int, max_restarts: int, lead_s: int
+    result: Result,
+    job: JobInfo,
+    lost_nodes: Sequence[str],
+    *,
+    bad_nodes: Sequence[str] = (),
+    failures: int,
+    max_restarts: int,
+    lead_s: int,
 ) -> Action:
     """Return the action after a crash: a restart in this allocation, a requeue, or the end.
 
-    `failures` counts the failed attempts in a row without progress, this one included.
+    `bad_nodes` are those of the allocation that a requeue can leave out for the evidence against them. `failures`
+    counts the failed attempts in a row without progress, this one included.
     """
     if requeue := check_before_start(job, lead_s=lead_s):
-        return Requeue(f"{requeue.reason}; the last attempt: {result.reason}")
+        return JobRequeue(f"{requeue.reason}; the last attempt: {result.reason}")
     if lost_nodes:
         return requeue_after_loss(lost_nodes)
+    if bad_nodes and job.requeue is not False:
+        return JobRequeue(f"without {', '.join(bad_nodes)}; the last attempt: {result.reason}", tuple(bad_nodes))
     if failures > max_restarts:
         reason = (
             f"gives up: {count(failures, 'start')} in a row failed, with no new checkpoint since "
             f"(--max-restarts {max_restarts}); the last: {result.reason}"
         )
-        return End(result.status, reason)
-    return Restart(*result)
+        return JobEnd(result.status, reason)
+    return AttemptRestart(*result)
 
 
-def requeue_after_loss(lost_nodes: Sequence[str]) -> Requeue:
+def choose_nodes(allocated: Sequence[str], gone: Collection[str], needed: int) -> tuple[str, ...]:
+    """Return the nodes of the next attempt, the first ones that are not gone; none where they are too few."""
+    left = tuple(node for node in allocated if node not in gone)
+    return left[:needed] if len(left) >= needed else ()
+
+
+def requeue_after_loss(lost_nodes: Sequence[str]) -> JobRequeue:
     """Return the requeue after nodes were lost, which excludes them."""
-    return Requeue(f"lost node{'s' * (len(lost_nodes) > 1)} {', '.join(lost_nodes)}", tuple(lost_nodes))
+    return JobRequeue(f"lost node{'s' * (len(lost_nodes) > 1)} {', '.join(lost_nodes)}", tuple(lost_nodes))
 
 
 class Requeued(NamedTuple):

@@ -8,11 +8,14 @@ sent a signal to the launch.
 import os
 import shlex
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import BinaryIO, Final
 
 from slurmddp import variables
+from slurmddp.attach import attach_variables
 from slurmddp.exit_codes import DONE, STOPPED
 
+_PACKAGE: Final = Path(__file__).parents[1]
 _TOLD: Final = b"1"
 _BY_SIGNAL: Final = 128
 _FAILED_BY_SIGNAL: Final = 127
@@ -33,7 +36,7 @@ class ShellLaunch:
         A launch that ended by a signal of the script itself has failed: it is not started again. Ends this process when
         the shell has ended.
         """
-        self._order(format_start(environ, os.environ))
+        self._order(format_start({**environ, **attach_variables(environ, _PACKAGE)}, os.environ))
         status, _, told = self._answers.readline().strip().partition(b" ")
         if not status.isdigit():
             self._say("the shell of the batch script has ended; nothing more is started")
@@ -44,9 +47,10 @@ class ShellLaunch:
             return _FAILED_BY_SIGNAL
         return self.status
 
-    def end(self, status: int) -> None:
-        """Let the script go on: with 0 when the training is done, else with the status of the launch."""
+    def end(self, status: int) -> int:
+        """Let the script go on: with 0 when the training is done, else with the status of the launch. Return 0."""
         self._order(f"exit {status if status == DONE else self.status or status}")
+        return 0
 
     def _order(self, line: str) -> None:
         self._orders.write(os.fsencode(line) + b"\n")

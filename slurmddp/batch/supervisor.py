@@ -8,31 +8,35 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final, Protocol
 
 from slurmddp import variables
+from slurmddp.attach import run_words
 from slurmddp.batch import attempt as attempts
 from slurmddp.batch import policy
 from slurmddp.batch.attempt import Job, choose_ports, is_port_free
 from slurmddp.batch.controller import Controller
-from slurmddp.batch.policy import Action, End, Fence, Requeue, Requeued, Restart, Result, Start
+from slurmddp.batch.policy import Action, Requeued, Result
 from slurmddp.errors import ClusterError, FencedError
 from slurmddp.exit_codes import DONE, FAILED, FENCED, RETRYABLE, STOPPED
 from slurmddp.runs import events
 from slurmddp.runs.checkpoints import find_saved, read_progress_mark
 from slurmddp.runs.code_copy import explain_changed
-from slurmddp.runs.events import Author, SupervisorEvent
+from slurmddp.runs.events import AttemptRestart, Author, Fenced, Found, JobEnd, JobRequeue, SupervisorEvent
 from slurmddp.runs.exit_records import decisive_record, read_records
 from slurmddp.runs.files import write_whole
 from slurmddp.runs.ownership import Claim, HeldError, Ownership, attempt_order, take_file
 from slurmddp.runs.submissions import record_direct_submission, submissions
-from slurmddp.slurm.client import RefusedError, spread
+from slurmddp.slurm.client import TIMEOUT_S, RefusedError, spread
+from slurmddp.slurm.hostlist import names_in
 from slurmddp.slurm.job_info import JobInfo, JobRef
+from slurmddp.slurm.values import parse_number
 from slurmddp.supervisor_options import Options
 from slurmddp.text import count
 
@@ -45,6 +49,8 @@ HOLDER_ENDS_S: Final = 5.0
 DISK_S: Final = 60.0
 DISK_TRIES: Final = 10
 REQUEUE_TRIES: Final = 30
+EXCLUDE_TRIES: Final = 4
+"""With a second between them; Slurm kills what ignores TERM after KillWait, which is 30 s by default."""
 KILL_COMES_S: Final = 60.0
 """After a requeue, Slurm ends this process within this time."""
 
@@ -87,14 +93,26 @@ class Supervisor:
         say: Callable[[str], None] = write_line,
         log_size: Callable[[], int] = output_size,
         tell: Callable[[str, SupervisorEvent], object] = lambda *_: None,
+        judge_nodes: Callable[[str], object] = lambda _: None,
+        guard: Callable[[str], object] = lambda _: None,
     ) -> None:
         """Take the ranks' environment `environ`; `say` writes to the batch log, `log_size` returns its bytes.
 
         `launch` runs the ranks with an environment to their end, and returns the launcher's status; `finish` runs a
-        template's `finish` block with one. `tell` gets the attempt of each event, and the event.
+        template's `finish` block with one. `tell` gets the attempt of each event, and the event. `judge_nodes` gets an
+        attempt, and notes what it shows of its nodes. `guard` starts the guard of this node on another one.
         """
         self.options, self.job, self.environ, self.slurm, self.launch = options, job, environ, slurm, launch
         self.finish, self.clock, self.say, self.log_size, self.tell = finish, clock, say, log_size, tell
+        self.judge_nodes, self.guard = judge_nodes, guard
+        self.nodes = job.hosts
+        """Those of the allocation, in its order; `job.hosts` are those in use."""
+        self.gone: set[str] = set()
+        """The nodes of the allocation that are not used any more."""
+        self.guarded_from = ""
+        """The node of the guard."""
+        if options.spares and job.hosts:
+            self._use_nodes(job.hosts[: max(1, len(job.hosts) - options.spares)])
         self.started_at = clock.time()
         self.attempt = f"{job.restarts}.0"
         earlier = job.run.attempts(job.job_id) if options.own_launch else []
@@ -115,26 +133,29 @@ class Supervisor:
         try:
             self.first_checkpoint = self._newest_checkpoint
             action = self._decide_first()
-            while not isinstance(action, (End, Fence)):
-                if isinstance(action, Restart):
-                    self._record(events.AttemptRestart(status=action.status, reason=action.reason))
+            while not isinstance(action, (JobEnd, Fenced)):
+                if isinstance(action, AttemptRestart):
+                    self._record(action)
                     self.number += 1
-                action = self._requeue(action) if isinstance(action, Requeue) else self._start()
+                action = self._requeue(action) if isinstance(action, JobRequeue) else self._start()
         except FencedError as fenced:
-            action = Fence(str(fenced))
+            action = Fenced(str(fenced))
         except OSError as error:
-            action = End(RETRYABLE, f"{error.filename or self.job.run.path}: {error.strerror}")
+            action = JobEnd(RETRYABLE, f"{error.filename or self.job.run.path}: {error.strerror}")
         return self._finish(action)
 
-    def _decide_first(self) -> Action:
-        """Return the first action. A job that ended within its grace time may be started again by Slurm (24.05 on)."""
+    def _decide_first(self) -> Action | None:
+        """Return the first action, None to start the ranks.
+
+        Slurm may start a job again that ended within its grace time (24.05 on).
+        """
         if self.options.single_attempt:
-            return Start()
+            return None
         if self.job.restarts and not self.options.repeated_launch and (names := self.job.run.attempts(self.job.job_id)):
             record = decisive_record(read_records(self.job.run.attempt(self.job.job_id, names[-1])))
             if record and record.status == DONE:
                 self.attempt = names[-1]  # the event of the end belongs to it: this start is no attempt
-                return End(DONE, f"attempt {names[-1]} has finished the training, so no ranks are started")
+                return JobEnd(DONE, f"attempt {names[-1]} has finished the training, so no ranks are started")
         if self.job.restarts == 0:  # the file may be left by a job of the same number on an earlier cluster
             with suppress(OSError):
                 self._requeues.unlink(missing_ok=True)
@@ -170,15 +191,37 @@ class Supervisor:
     def _start(self) -> Action:
         """Make one attempt, if the run and its code are still this user's; return the next action."""
         if problem := self._find_problem():
-            return End(FAILED, problem)
+            return JobEnd(FAILED, problem)
         self.attempt = f"{self.job.restarts}.{self.number}"
         began = self.clock.monotonic()
         if failure := self._prepare_with_retries():
             return self._end_resumable(failure)
+        self._start_guard()
         waited = self.clock.monotonic() - began >= HOLDER_ENDS_S and not self.options.single_attempt
         if waited and (requeue := policy.check_before_start(self._query_job(), lead_s=self.options.signal_lead)):
             return requeue
         return self._decide_after(self._run_attempt())
+
+    def _use_nodes(self, hosts: tuple[str, ...]) -> None:
+        """Let the ranks have these nodes of the allocation; the others are spares, or gone."""
+        ranks = self.job.ranks_per_node * len(hosts)
+        self.job = self.job._replace(hosts=hosts, head=hosts[0], host_list=",".join(hosts), world_size=ranks)
+
+    def _name_nodes(self, hosts: Sequence[str]) -> dict[str, str]:
+        """Return the variables by which srun uses these nodes; none without spares."""
+        if not self.options.spares:
+            return {}
+        nodes, ranks = str(len(hosts)), str(self.job.ranks_per_node * len(hosts))
+        values = {variables.HOSTS: " ".join(hosts), "SLURM_NNODES": nodes, "SLURM_JOB_NUM_NODES": nodes}
+        return {**values, "SLURM_NTASKS": ranks, "SLURM_NPROCS": ranks}
+
+    def _start_guard(self) -> None:
+        """Have a guard of this node on another one, if there are spares: Slurm does not requeue such a job."""
+        others = (node for node in self.nodes if node != self.job.host and node not in self.gone)
+        node = next(others, "") if self.options.spares else ""
+        if node != self.guarded_from:
+            self.guarded_from = node
+            self.guard(node)
 
     def _run_attempt(self) -> Result:
         """Run the ranks to their end; return the result."""
@@ -190,9 +233,15 @@ class Supervisor:
                 log_offset=self.log_size(),
                 allocated=self.allocated,
                 checkpoints=self.options.checkpoints and str(Path.cwd() / self.options.checkpoints),
+                memory_mb=parse_number(self.environ.get("SLURM_MEM_PER_NODE", "")) or None,
             )
         )
-        self.say(f"{self._name}, on {self.job.host_list}, output of the ranks in {folder}")
+        waiting = [node for node in self.nodes if node not in {*self.job.hosts, *self.gone}]
+        spare = f", spare: {', '.join(waiting)}" if waiting else ""
+        output = "" if self.options.own_launch else f", output of the ranks in {folder}"
+        self.say(f"{self._name}, on {self.job.host_list}{spare}{output}")
+        if waiting and not self.number and variables.SKIP_PREFLIGHT not in self.environ:
+            threading.Thread(target=self._check_spares, args=(waiting, folder / "spare"), daemon=True).start()
         from slurmddp.batch.watch import Watch  # noqa: PLC0415 - needed only to start the ranks
 
         watch = Watch(self.options, self.job, self.slurm, say=self.say, record=self._record)
@@ -200,30 +249,76 @@ class Supervisor:
         environment |= watch.start(environment)
         status = self.launch(environment)
         result = watch.stop(attempts.read_result(self.job, self.attempt, status, own_launch=self.options.own_launch))
+        self.gone.update(watch.lost)
         self.say(f"{self._name}, ended with status {result.status}: {result.reason}")
         self._record(events.AttemptEnd(status=result.status, reason=result.reason))
+        if not self.options.single_attempt and self._may_speak_against_nodes(result):
+            self.judge_nodes(self.attempt)
         if self.finish and result.status != FENCED:
-            self.finish({**environment, variables.STATUS: str(result.status)})
+            left = [host for host in self.job.hosts if host not in self.gone]
+            self.finish({**environment, **self._name_nodes(left), variables.STATUS: str(result.status)})
         return result
+
+    def _check_spares(self, spares: Sequence[str], mark: Path) -> None:
+        """Let each spare do what a rank does first; it is not used if it cannot, and this node can."""
+        from slurmddp.watchdog.nodes import look_at_nodes  # noqa: PLC0415 - few jobs have spares
+
+        words = [sys.executable, *run_words(sys.executable), "slurmddp.runtime.health.facts", str(mark)]
+        asked = look_at_nodes(self.job.number, [self.job.host, *spares], words, os.environ, limit_s=TIMEOUT_S)
+        (here, own, silence), *others = asked
+        for node, found, error in others:
+            if not silence and (error or found != own):
+                said = [line for line in error.split("; ") if not line.startswith("srun: error: ")]
+                what = (said or [error])[-1] or f"its versions are {found[0]}, and {own[0]} on {here}"
+                self.say(f"ERROR: {node} is not used as a spare: {what}")
+                self._record(Found("spare", "error", node, what, ""))
+                self.gone.add(node)
+
+    def _may_speak_against_nodes(self, result: Result) -> bool:
+        """Return whether an attempt failed, or a rank of it was slow, or a check has found something."""
+        if result.status not in (DONE, STOPPED):
+            return result.status != FENCED
+        from slurmddp.runs.history import read_newest  # noqa: PLC0415 - every start would pay for it
+
+        history = read_newest(self.job.run, size=2**22)  # a straggler is named again every ten minutes
+        return any(event.attempt == self.attempt for event in (*history.all("straggler"), *history.all("finding")))
 
     def _decide_after(self, result: Result) -> Action:
         """Return the action that follows from a result."""
         if self.options.single_attempt:
-            return End(*result)
+            return JobEnd(*result)
         if self.options.own_launch and result.status == FAILED and (lost := self.slurm.lost_nodes(self.job.host_list)):
             return policy.requeue_after_loss(lost)
         if action := policy.decide_by_result(result):
             return action
         job = self._query_job()
+        lost = tuple({*self.slurm.lost_nodes(self.job.host_list), *self.gone.intersection(self.job.hosts)})
+        bad = [node for node in self._find_bad_nodes(job) if node in self.job.hosts]
+        if self._take_spares({*lost, *bad}):
+            return policy.check_before_start(job, lead_s=self.options.signal_lead) or AttemptRestart(*result)
         self.failures = 1 if self._newest_checkpoint != self.checkpoint else self.failures + 1
         return policy.decide_after_crash(
             result,
             job,
-            self.slurm.lost_nodes(self.job.host_list),
+            lost,
+            bad_nodes=bad,
             failures=self.failures,
             max_restarts=self.options.max_restarts,
             lead_s=self.options.signal_lead,
         )
+
+    def _take_spares(self, gone: set[str]) -> bool:
+        """Let spares take the place of nodes; return whether there were some, and enough."""
+        if not gone or not self.options.spares:
+            return False
+        self.gone |= gone
+        down = self.slurm.lost_nodes(",".join(self.nodes))
+        hosts = policy.choose_nodes(self.nodes, {*self.gone, *down}, len(self.job.hosts))
+        if hosts:
+            new = ", ".join(node for node in hosts if node not in self.job.hosts)
+            self.say(f"the ranks start again without {', '.join(sorted(gone))}, in whose place is now {new}")
+            self._use_nodes(hosts)
+        return bool(hosts)
 
     def _query_job(self) -> JobInfo:
         """Query Slurm for the job until it answers: without the controller nothing may start.
@@ -240,12 +335,15 @@ class Supervisor:
                 continue
             if job is None:
                 raise FencedError("Slurm no longer knows the job")
-            if why := policy.check_fenced(job, restarts=self.job.restarts, host=self.job.host):
+            if why := self._explain_fenced(job):
                 raise FencedError(why)
             left_s = policy.time_left_s(job)
             self.ends_at = None if left_s is None else self.clock.time() + left_s
             self.allocated = job.started.timestamp() if job.started else None
             return job
+
+    def _explain_fenced(self, job: JobInfo) -> str:
+        return policy.check_fenced(job, restarts=self.job.restarts, host=self.job.host)
 
     def _pause(self, tries: int, error: ClusterError) -> None:
         """Wait until Slurm is asked again: 10, 20, 40, then 60 s, each by a fifth longer or shorter."""
@@ -333,6 +431,7 @@ class Supervisor:
             variables.STORE_PORT: str(store),
             variables.SECRET: os.urandom(16).hex(),
         }
+        values |= self._name_nodes(self.job.hosts)
         if self.options.repeated_launch:
             values[variables.SKIP_TRACKER_IDS] = "1"
         values |= attempts.build_resume_variables(self.job, self.attempt, self.options.checkpoints, self.others)
@@ -350,7 +449,7 @@ class Supervisor:
         threads = self.environ.get("OMP_NUM_THREADS") or str(attempts.count_threads(self.job, self.environ))
         return {**self.environ, **values, "MASTER_ADDR": head, "MASTER_PORT": str(port), "OMP_NUM_THREADS": threads}
 
-    def _requeue(self, wanted: Requeue) -> Action:
+    def _requeue(self, wanted: JobRequeue) -> Action:
         """Requeue the job, which ends this process; return the end of the job when it cannot be requeued."""
         job = self._query_job()
         if job.requeue is False:
@@ -367,15 +466,34 @@ class Supervisor:
                 return self._end_resumable(f"{wanted.reason}. {refused}")
             with suppress(OSError), self._requeues.open("a") as file:  # with a full disk it is not counted
                 file.write(f"{now}\n")
-        nodes = wanted.lost_nodes
-        asked = self.slurm.hostnames(job.required_nodes) if nodes and job.required_nodes else ()
-        for node in {*asked}.intersection(nodes):
+        asked, bad_nodes = names_in(job.required_nodes), self._find_bad_nodes(job)
+        for node in asked.intersection(wanted.excluded):
             self.say(f"{node} cannot be excluded: --nodelist asks for it")
-        nodes = tuple(node for node in nodes if node not in asked)
+        for node, why in bad_nodes.items():
+            self.say(f"the next start leaves out {node}: {why}")
+        nodes = tuple(dict.fromkeys(node for node in (*wanted.excluded, *bad_nodes) if node not in asked))
         self.say(f"back into the queue: {wanted.reason}")
-        self._record(events.JobRequeue(reason=wanted.reason, excluded=nodes))
+        self._record(wanted._replace(excluded=nodes))
         said = self._order_requeue(nodes, job)
         return self._end_resumable(f"Slurm has not requeued the job ({said})")
+
+    def _find_bad_nodes(self, job: JobInfo) -> Mapping[str, str]:
+        """Return the nodes that a requeue leaves out, and what speaks against each."""
+        from slurmddp.runs import node_evidence, node_store  # noqa: PLC0415 - every start would pay for it
+
+        evidence = node_store.read_evidence(self.job.cluster) if self.options.avoid else []
+        now = self.clock.time()
+        if not any(suspect.is_proved for suspect in node_evidence.find_suspects(evidence, now)):
+            return {}
+        found = node_evidence.nodes_to_avoid(
+            evidence,
+            now,
+            self.slurm.partition_nodes(job.partition),
+            wanted=names_in(job.required_nodes),
+            left_out=names_in(job.excluded_nodes),
+            needed=len(self.nodes),
+        )
+        return {suspect.node: suspect.describe(now) for suspect in found}
 
     def _order_requeue(self, nodes: tuple[str, ...], job: JobInfo) -> str:
         """Order the requeue; return Slurm's message when the job is not requeued."""
@@ -406,20 +524,23 @@ class Supervisor:
         if not nodes:
             return
         listed = ",".join([*([job.excluded_nodes] if job.excluded_nodes else []), *nodes])
-        try:
-            self.slurm.exclude(self.job.job_id, listed)
-        except ClusterError as error:
-            self.say(f"{', '.join(nodes)} could not be excluded: {error}")
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        else:
-            raise SystemExit(STOPPED)  # TERM was ignored, so this process must end by itself
+        for _ in range(EXCLUDE_TRIES):
+            try:
+                self.slurm.update(self.job.job_id, "ExcNodeList", listed)
+            except ClusterError as error:  # as "the DB index is being set, try again in a bit"
+                said = f"{', '.join(nodes)} could not be excluded: {error}"
+                self.clock.sleep(1.0)
+            else:
+                raise SystemExit(STOPPED)  # TERM was ignored, so this process must end by itself
+        self.say(said)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
-    def _end_resumable(self, reason: str) -> End:
+    def _end_resumable(self, reason: str) -> JobEnd:
         """Return the end of a job that could not be requeued, and can be submitted again."""
         newest = self._newest_checkpoint
         state = "it has no checkpoint" if newest == "none" else f"its newest checkpoint is {newest}"
         resume = " with the arguments that resume it" if self.options.checkpoints else ""
-        return End(STOPPED, f"{reason}: {state}; submit {self.job.run.job_name} again{resume} to go on")
+        return JobEnd(STOPPED, f"{reason}: {state}; submit {self.job.run.job_name} again{resume} to go on")
 
     @property
     def _newest_checkpoint(self) -> str:
@@ -429,17 +550,22 @@ class Supervisor:
     def _requeues(self) -> Path:
         return self.job.run.requeues(self.job.job_id)
 
-    def _finish(self, action: End | Fence) -> int:
+    def _finish(self, action: JobEnd | Fenced) -> int:
         """Log why the job ends and release the run; return the exit status of the batch script."""
-        if isinstance(action, Fence):
+        if isinstance(action, Fenced):
             self.say(f"{self._name}, writes nothing more: {action.reason}")
-            self._record(events.Fenced(reason=action.reason))
+            self._record(action)
             return FENCED
         what = f"{'the launch of ' * self.options.own_launch}job {self.job.job_id}"
         self.say(f"{what} ends with status {action.status}: {action.reason}")
-        self._record(events.JobEnd(status=action.status, reason=action.reason))
+        self._record(action)
         if self.owner:
             self.owner.release()
+        if action.status != DONE and not (self.options.single_attempt or self.options.own_launch):
+            with suppress(ClusterError):  # an expedited job whose script fails is held in the queue, and not FAILED
+                job = self.slurm.job(self.job.job_id)
+                if job and job.expedited and not self._explain_fenced(job):
+                    self.slurm.update(self.job.job_id, "Requeue", "0")
         if action.status == DONE and not self.options.single_attempt:
             # from 24.05 on, a job that ends within its grace time counts as preempted, whatever its exit status; on
             # 24.11 also one that was requeued within it: jobs that wait for its success would never start

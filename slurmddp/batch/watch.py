@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from socket import socket
@@ -46,7 +46,9 @@ END_S: Final = 10.0
 SAVE_S: Final = 30.0
 """For the ranks that do not hang to save what they hold."""
 LOOK_S: Final = 10.0
-"""After this time no further node is asked where its ranks stand."""
+"""For a node to say where its ranks stand; after this time no further one is asked, and a silent one once more."""
+UNREACHABLE: Final = "unreachable"
+"""The state of a rank whose node has not answered in time."""
 
 
 class Watch:
@@ -70,6 +72,10 @@ class Watch:
         """Those that go on, by the step."""
         self._ended = ""
         """Why the ranks were ended; empty while they were not."""
+        self.lost: list[str] = []
+        """Nodes for which the ranks were ended: they give no sign, and spares can take their place."""
+        self._asked_at = 0.0
+        """When a silent node was last asked."""
         self._away_s = 0.0
         """For how long nothing was received, because nodes were asked: no time of the ranks."""
         self._is_over = threading.Event()
@@ -116,6 +122,8 @@ class Watch:
                 self._record_usage()
             for step, tracks in self._tracks.items():
                 self._judge(step, tracks, now)
+                if self._options.spares and now > self._asked_at + LOOK_S and not self._ended:
+                    self._end_without(self._find_silent(tracks, now), step, tracks)
             self._away_s += self._now() - now
 
     def _now(self) -> float:
@@ -133,26 +141,53 @@ class Watch:
     def _judge(self, step: str, tracks: dict[int, Track], now: float) -> None:
         """Judge the ranks of one step, whose silent ones are looked at first, and say what is new."""
         limit_s = timeout_s(self._options.hang_timeout, tracks.values())
-        hang = judge(tracks.values(), limit_s, now)
+        hang, rows = judge(tracks.values(), limit_s, now), {}
         if hang and hang.unseen:
-            for rank, row in self._look([track.beat for track in hang.unseen]).items():
-                tracks[rank] = note_look(tracks[rank], row, now)
+            rows = self._look([track.beat for track in hang.unseen])
+            tracks.update({rank: note_look(tracks[rank], row, now) for rank, row in rows.items()})
             hang = judge(tracks.values(), limit_s, now)
         before = self._hangs.pop(step, None)
         if hang:
             self._hangs[step] = hang
             if before is None or before.is_certain < hang.is_certain:
                 self._report(hang, now - hang.since)
-                rows = self._keep_stacks([*hang.odd, *(track.beat for track in tracks.values())])
+                beats = [*hang.odd, *(track.beat for track in tracks.values())]
+                rows |= self._look([beat for beat in beats if beat.rank not in rows])
+                self._keep_stacks(rows)
                 if self._options.hang_timeout and hang.is_certain:
                     self._ended = f"hung for {format_duration(now - hang.since)}: {hang.text}"
                     here = [rank for rank, track in tracks.items() if track.beat.host == self._job.host and not step]
                     pids = [rows[rank]["pid"] for rank in here if "pid" in rows[rank]]
                     self._let_save(step, pids, {*tracks} - {beat.rank for beat in hang.odd})
-                    self._end(step, pids)
+                    is_cut = any(track.found == UNREACHABLE for track in tracks.values())
+                    self._end(step, self._find_launch() if is_cut else pids)
         elif before:
             self._say("the training makes progress again, or its ranks have ended")
             self._record(events.HangEnd())
+
+    def _find_silent(self, tracks: Mapping[int, Track], now: float) -> list[str]:
+        """Return the nodes of which no rank has ended, or sent anything for a while, unless that is true of all."""
+        ended = {record.rank for record in read_records(self._folder)}
+        heard = {track.beat.host for rank, track in tracks.items() if rank in ended or not track.is_silent(now)}
+        silent = dict.fromkeys(track.beat.host for track in tracks.values() if track.beat.host not in heard)
+        return [*silent] if heard else []
+
+    def _end_without(self, silent: Sequence[str], step: str, tracks: Mapping[int, Track]) -> None:
+        """End the ranks before Slurm takes silent nodes for lost: all others have ended, or the nodes do not answer."""
+        if not silent:
+            return
+        self._asked_at = self._now()
+        others = {rank for rank, track in tracks.items() if track.beat.host not in silent}
+        is_alone = others <= {record.rank for record in read_records(self._folder)}
+        asked = () if is_alone else {*silent, self._job.host}  # where this node does not answer either, Slurm does not
+        silence = {host: why for host, _, why in self._ask_nodes([*asked])}
+        self.lost = [host for host in silent if is_alone or (silence[host] and not all(silence.values()))]
+        if self.lost:
+            silent_s = self._now() - max(track.at for track in tracks.values() if track.beat.host in self.lost)
+            self._ended = f"no sign of {', '.join(self.lost)} for {silent_s:.0f} s"
+            self._say(f"WARNING: {self._ended}; the ranks are ended, and start again on other nodes")
+            self._let_save(step, [], others)
+            self._end(step, self._find_launch())
 
     def _report(self, hang: Hang, stalled_s: float) -> None:
         self._say(f"WARNING: the training makes no progress for {format_duration(stalled_s)}: {hang.text}")
@@ -166,13 +201,10 @@ class Watch:
         )
         self._record(event)
 
-    def _keep_stacks(self, beats: Sequence[Beat]) -> dict[int, dict[str, Any]]:
-        """Write where ranks stand, those that are named first; return it by rank."""
-        rows = self._look(beats)
+    def _keep_stacks(self, rows: Mapping[int, Mapping[str, Any]]) -> None:
         with suppress(OSError):  # a full disk is not the training's concern
             path = self._job.run.stacks(self._job.job_id, self._folder.name)
             write_whole(path, json.dumps([*rows.values()]).encode("ascii"))
-        return rows
 
     def _record_usage(self) -> None:
         tracks = [track for ranks in self._tracks.values() for track in ranks.values()]
@@ -185,16 +217,23 @@ class Watch:
     def _look(self, beats: Sequence[Beat]) -> dict[int, dict[str, Any]]:
         """Return by rank what `look` shows, and at least its state, where its node does not answer in time."""
         ranks = {beat.rank: {"rank": beat.rank, "host": beat.host, "cpu_s": 0.0} for beat in beats}
-        found = {rank: {**row, "state": "unreachable"} for rank, row in ranks.items()}
+        found = {rank: {**row, "state": UNREACHABLE} for rank, row in ranks.items()}
         hosts, ends_at = [*dict.fromkeys(beat.host for beat in beats)], time.monotonic() + LOOK_S
-        words = [*run_words(sys.executable), "slurmddp.watchdog.look", self._job.job_id, self._folder.name]
-        for host, rows, silence in self._slurm.look(self._job.number, hosts, [sys.executable, *words]):
+        for host, rows, silence in self._ask_nodes(hosts):
             if not silence:
                 found |= {rank: {**row, "state": "gone"} for rank, row in ranks.items() if row["host"] == host}
                 found |= {row["rank"]: row for row in rows if row["rank"] in ranks}
             if time.monotonic() > ends_at:
                 break
         return found
+
+    def _ask_nodes(self, hosts: Sequence[str]) -> Iterator[tuple[str, list[dict[str, Any]], str]]:
+        """Yield for each node its name, its ranks as `look` shows them, and why it has not answered in time."""
+        from slurmddp.watchdog.nodes import look_at_nodes  # noqa: PLC0415 - threads, which few jobs need
+
+        command = [sys.executable, *run_words(sys.executable), "slurmddp.watchdog.look"]
+        words = [*command, self._job.job_id, self._folder.name]
+        return look_at_nodes(self._job.number, hosts, words, os.environ, limit_s=LOOK_S)
 
     def _let_save(self, step: str, pids: Sequence[int], able: set[int]) -> None:
         """Let the ranks that do not hang save what they hold, and leave."""
@@ -211,11 +250,15 @@ class Watch:
         for pid in pids:
             with suppress(OSError):
                 os.kill(pid, number)
+        if step:  # a node that does not answer keeps scancel waiting
+            threading.Thread(target=self._signal_step, args=(step, number.name[3:]), daemon=True).start()
+
+    def _signal_step(self, step: str, name: str) -> None:
         try:
-            if step:
-                self._slurm.signal_step(self._job.number, step, number.name[3:])
+            self._slurm.send_signal(f"{self._job.number}.{step}", name)
         except ClusterError as error:
-            self._say(f"the ranks could not be ended: {error}")
+            if not self.lost:
+                self._say(f"signal {name} has not reached all ranks: {error}")
 
     def _end(self, step: str, pids: Sequence[int]) -> None:
         """Kill the ranks until the launch has ended."""
@@ -224,13 +267,12 @@ class Watch:
             if self._is_over.wait(END_S):
                 return
             self._say(f"the ranks have not ended {END_S:.0f} s after SIGKILL; trying again")
-            pids = self._find_launch() if self._options.own_launch else [*map(int, descendants("self"))]
+            pids = self._find_launch()
 
     def _find_launch(self) -> list[int]:
-        """Return the processes of srun that a script of somebody's own has started for this attempt."""
+        """Return the processes of this attempt here; of a script of somebody's own, those of srun alone."""
+        if not self._options.own_launch:
+            return [*map(int, descendants("self"))]
         started = f"{variables.ATTEMPT_DIR}={self._folder}\0"
-
-        def is_launch(pid: str) -> bool:
-            return read_file(f"/proc/{pid}/comm") == "srun\n" and started in read_file(f"/proc/{pid}/environ")
-
-        return [int(pid) for pid in descendants(str(os.getppid())) if is_launch(pid)]
+        steps = (pid for pid in descendants(str(os.getppid())) if read_file(f"/proc/{pid}/comm") == "srun\n")
+        return [int(pid) for pid in steps if started in read_file(f"/proc/{pid}/environ")]

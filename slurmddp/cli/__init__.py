@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -12,37 +13,53 @@ import click
 from slurmddp.errors import SlurmddpError, UsageError
 from slurmddp.version import __version__
 
-_COMMANDS = {
-    "render": ("slurmddp.cli.render", "Print the batch script of a job; nothing is written or submitted."),
+_COMMANDS: Final = {
+    "init": ("slurmddp.cli.init", "Write a first job file for this cluster."),
+    "doctor": ("slurmddp.cli.doctor", "Check for what would make a job fail, before it is submitted."),
     "submit": ("slurmddp.cli.submit", "Submit a job; stdout is only its id."),
-    "run": ("slurmddp.cli.run", "Run the same job on this machine, without Slurm."),
     "sweep": ("slurmddp.cli.sweep", "Submit many settings as one array, and show their results."),
-    "cluster": ("slurmddp.cli.cluster", "Show the partitions: GPUs, CPUs, memory, limits, preemption."),
+    "run": ("slurmddp.cli.run", "Run the same job on this machine, without Slurm."),
+    "render": ("slurmddp.cli.render", "Print the batch script of a job; nothing is submitted."),
     "status": ("slurmddp.cli.status", "Show runs and their jobs: state, reason, progress, time left."),
-    "cancel": ("slurmddp.cli.job_control", "Cancel jobs of runs; they are not requeued."),
-    "logs": ("slurmddp.cli.logs", "Show the output of a job: of rank 0, of any rank, or of all."),
     "watch": ("slurmddp.cli.watch.watch", "Show jobs, curves and output live on the whole screen."),
+    "logs": ("slurmddp.cli.logs", "Show the output of a job: of rank 0, of any rank, or of all."),
     "stacks": ("slurmddp.cli.stacks", "Show where each rank of a running job stands in its program."),
     "exec": ("slurmddp.cli.exec", "Run a command, or a shell, beside a rank of a running job."),
-    "requeue": ("slurmddp.cli.job_control", "Requeue jobs, so that they start again in seconds."),
+    "requeue": ("slurmddp.cli.job_control", "Requeue a job, so that it starts again in seconds."),
+    "cancel": ("slurmddp.cli.job_control", "Cancel jobs of runs; they are not requeued."),
     "diagnose": ("slurmddp.cli.diagnose", "Show why a job failed, and what to type next."),
-    "doctor": ("slurmddp.cli.doctor", "Check for what would make a job fail, before it is submitted."),
-    "compare": ("slurmddp.cli.compare", "Compare the models of ranks or runs."),
     "report": ("slurmddp.cli.report", "Write a run as one HTML page: attempts, goodput, curves, cause."),
     "tensorboard": ("slurmddp.cli.tensorboard", "Show runs in TensorBoard."),
-    "config": ("slurmddp.cli.config", "Show every value of a job, and its source."),
-    "init": ("slurmddp.cli.init", "Write a first job file for this cluster."),
-    "completion": ("slurmddp.cli.completion", "Print the completion script for bash, zsh or fish."),
-    "scale": ("slurmddp.cli.scale", "Measure how many GPUs a training can use efficiently."),
+    "compare": ("slurmddp.cli.compare", "Compare the models of ranks or runs."),
+    "cluster": ("slurmddp.cli.cluster", "Show the partitions: GPUs, CPUs, memory, limits, preemption."),
+    "nodes": ("slurmddp.cli.nodes", "Show what speaks against which node, with its age."),
     "sandbox": ("slurmddp.cli.sandbox", "Start a real Slurm on this machine, to try jobs."),
+    "config": ("slurmddp.cli.config", "Show every value of a job, and its source."),
+    "scale": ("slurmddp.cli.scale", "Measure how many GPUs a training can use efficiently."),
 }
-"""The module and the short help of each command."""
+"""The module and the short help of each command, in the order of `--help`."""
 
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""Errors of a disk that no file name comes with."""
+_TITLES: Final = {"init": "Start", "status": "Watch", "diagnose": "Look back", "cluster": "Cluster", "config": "Tools"}
+"""The headings of `--help`, by the command that follows each."""
 
-COMPLETE_VARIABLE: Final = "_SLURMDDP_COMPLETE"
+_NOT_WRITTEN: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EAGAIN)
+"""Errors of standard output or a disk that no file name comes with."""
+
+_COMPLETE_VARIABLE: Final = "_SLURMDDP_COMPLETE"
 """Set by a shell that asks click for completions (https://click.palletsprojects.com/shell-completion)."""
+
+
+class _HelpFormatter(click.HelpFormatter):
+    """Help whose headings and names stand out on a terminal."""
+
+    def write_heading(self, heading: str) -> None:
+        super().write_heading(click.style(heading, bold=True))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], *sizes: int) -> None:
+        super().write_dl([(click.style(name, fg="cyan"), text) for name, text in rows], *sizes)
+
+
+click.Context.formatter_class = _HelpFormatter
 
 
 class _LazyGroup(click.Group):
@@ -54,6 +71,8 @@ class _LazyGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Let click parse the options before the command; an error for another option says where it belongs."""
+        if args[:1] == ["help"]:
+            args = [*args[1:], "--help"]
         typed = list(args)
         try:
             return super().parse_args(ctx, args)
@@ -80,8 +99,13 @@ class _LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+        width = max(map(len, _COMMANDS))
+        for name, (_, text) in _COMMANDS.items():
+            if name in _TITLES:
+                formatter.write_paragraph()
+                formatter.write_heading(_TITLES[name])
+            with formatter.indentation():
+                formatter.write_dl([(name.ljust(width), text)])
 
 
 def commands_with(option: str) -> list[str]:
@@ -114,22 +138,32 @@ def _explain_early_option(name: str, typed: list[str]) -> str:
 def _explain_unknown_command(args: list[str]) -> str:
     import shlex
 
-    from slurmddp.text import find_similar, quote_value
+    from slurmddp.text import quote_value, suggest
 
     said = f"there is no command {quote_value(args[0])}"
     if args[0].endswith((".toml", ".py")):
         return f"{said}; to submit it, type: slurmddp submit {shlex.join(args)}"
-    near = find_similar(args[0], list(_COMMANDS), cutoff=0.75)
-    return f"{said}; did you mean {' or '.join(near)}?" if near else f"{said}; slurmddp --help lists the commands"
+    return f"{said}; {suggest(args[0], (*_COMMANDS, 'help'), 'slurmddp --help lists the commands', cutoff=0.75)}"
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, message="%(prog)s %(version)s")
-def group() -> None:
+_CONTEXT: Final = {"help_option_names": ["-h", "--help"], "color": False if os.environ.get("NO_COLOR") else None}
+"""click itself knows no NO_COLOR (https://no-color.org)."""
+
+
+@click.group(cls=_LazyGroup, invoke_without_command=True, context_settings=_CONTEXT)
+@click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
+@click.pass_context
+def group(context: click.Context) -> None:
     """Run a training script as a multi-node PyTorch DDP job on Slurm.
 
     slurmddp submit --nodes 2 --gpus-per-node 8 train.py --lr 0.1
+
+    slurmddp help COMMAND shows the options of a command; slurmddp alone shows where you are.
     """
+    if context.invoked_subcommand is None:
+        from slurmddp.cli.overview import print_overview
+
+        print_overview()
 
 
 def main() -> NoReturn:
@@ -142,39 +176,20 @@ def main() -> NoReturn:
 
 def run_command_line(args: list[str] | None = None) -> int:
     """Run a command line, that of the process without `args`, and return its exit status."""
-    if os.environ.get(COMPLETE_VARIABLE, "").endswith("_complete"):
+    if os.environ.get(_COMPLETE_VARIABLE, "").endswith("_complete"):
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 open until the end; a shell shows messages as completions
     if sys.stdout is None:
         return _print_error("cannot write to standard output: it is closed", SlurmddpError.exit_status)
     try:
         status = _run_command(args)
         sys.stdout.flush()
-    except BrokenPipeError as error:
-        return discard_stdout(error).exit_status
+    except BrokenPipeError:
+        return SlurmddpError.exit_status
     except OSError as error:
-        if _raised_by_echo(error):
-            return _print_error(str(discard_stdout(error)), SlurmddpError.exit_status)
         if not (said := _explain_system_error(error)):
             raise
         return _print_error(said, SlurmddpError.exit_status)
     return status
-
-
-def discard_stdout(error: OSError) -> SlurmddpError:
-    """Return the error for a failed write to stdout, and redirect stdout to the null device.
-
-    Otherwise the interpreter would flush stdout again at its end, and print its own message.
-    """
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return SlurmddpError(f"cannot write to standard output: {error.strerror}")
-
-
-def _raised_by_echo(error: OSError) -> bool:
-    """Return whether printing failed, and not access to a file."""
-    last = error.__traceback__
-    while last and last.tb_next:
-        last = last.tb_next
-    return last is not None and last.tb_frame.f_code is click.echo.__code__
 
 
 def _explain_system_error(error: OSError) -> str:
@@ -187,8 +202,8 @@ def _explain_system_error(error: OSError) -> str:
             return f"there is no folder {quote_value(str(path.parent))} for {quote_value(path.name)}; make it first"
         advice = f"; its mode is shown by: ls -ld {quote_value(str(path))}" * isinstance(error, PermissionError)
         return f"{quote_value(str(path))} cannot be read or written: {error.strerror}{advice}"
-    if error.errno in _FULL:
-        return f"a file could not be written: {error.strerror}"
+    if error.errno in _NOT_WRITTEN:
+        return f"standard output or a file cannot be written: {error.strerror}"
     gone = "the working directory no longer exists; type: cd DIR"
     return gone if isinstance(error, FileNotFoundError) else ""
 

@@ -1,21 +1,21 @@
 """`slurmddp cluster`: show the partitions of the cluster, with what matters for distributed training."""
 
-import json
 import os
+import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 import click
 import msgspec
 
+from slurmddp.cli.screen import print_result, screen_width
 from slurmddp.cluster.inspect import query_cluster
 from slurmddp.cluster.partitions import Cluster, Nodes, Partition
-from slurmddp.text import WIDTH, count, escape_text, format_duration, format_table, wrap_text
+from slurmddp.text import count, escape_text, format_duration, format_table, wrap_text
 
-_HEAD: Final = ("PARTITION", "NODES", "IDLE", "MIX", "DOWN", "CPUS", "MEM", "TIME", "PREEMPTION", "GPUS")
-_NUMBERS: Final = frozenset(range(1, 8))
-_LONG_NAME: Final = 12
-"""A longer name is on a line of its own."""
+_HEAD: Final = ("PARTITION", "NODES", "IDLE", "MIX", "ALLOC", "PLAN", "DOWN", "FREE", "CPUS", "MEM", "TIME", "GPUS")
+_NUMBERS: Final = range(1, 11)
 _MOST_ROWS: Final = 8
 """A partition with more kinds of nodes is shown as one row with ranges."""
 
@@ -35,63 +35,45 @@ _ENDS_JOB: Final = frozenset({"requeue", "cancel"})
 def cluster(*, show_all: bool, as_json: bool) -> None:
     """Show the partitions: nodes, CPUs, memory and GPUs of a node, limits, preemption.
 
-    There is a row for each kind of GPU. DOWN counts nodes that get no jobs, also drained ones. Below the table: further
-    limits, who may use a partition, your accounts and QOS.
+    There is a row for each kind of GPU. PLAN counts idle nodes that are kept for a job, DOWN those that get no jobs,
+    also drained ones. GPUS are those of a node, FREE all that no job has now. Below the table: further limits, who may
+    use a partition, your accounts and QOS.
     """
     found = query_cluster(os.environ, accounts=True)
-    click.echo(
-        json.dumps(msgspec.to_builtins(found)) if as_json else "\n".join(format_cluster(found, show_all=show_all))
-    )
+    lines = format_cluster(found, show_all=show_all, width=screen_width())
+    print_result(msgspec.to_builtins(found), lines, as_json=as_json)
 
 
-def format_cluster(found: Cluster, *, show_all: bool = False) -> Iterator[str]:
-    """Yield lines of at most 80 columns, except for longer names."""
+def format_cluster(found: Cluster, *, show_all: bool = False, width: int = sys.maxsize) -> Iterator[str]:
+    """Yield the table of the partitions in at most `width` columns, and notes of at most 80 columns."""
     shown = [partition for partition in found.partitions if show_all or not partition.hidden]
     yield from (f"{escape_text(found.name)}, Slurm {escape_text(found.version)}", "")
-    yield from _format_rows([row for partition in shown for row in _partition_rows(partition)])
+    rows = [row for partition in shown for row in _partition_rows(partition)]
+    yield from format_table(rows, head=_HEAD, right=_NUMBERS, width=width)
     if notes := [*_notes(found, shown)]:
         yield from ("", *(line for note in notes for line in wrap_text(note, below="  ")))
 
 
-def _format_rows(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the table; a long name, and GPUs that do not fit, are on lines of their own."""
-    short = [("" if len(row[0]) > _LONG_NAME else row[0], *row[1:-1]) for row in rows]
-    lines = format_table([_HEAD[:-1], *short], right=_NUMBERS)
-    width = max(map(len, lines))
-    for line, row in zip(lines, [_HEAD, *rows], strict=True):
-        if len(row[0]) > _LONG_NAME:
-            yield row[0]
-        full = f"{line.ljust(width)}  {row[-1]}"
-        if len(full) <= WIDTH:
-            yield full
-        else:
-            yield from (line, row[-1].rjust(WIDTH))
-
-
 def _partition_rows(partition: Partition) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each kind of GPU; of very many kinds one with ranges."""
     kinds: dict[tuple[tuple[str, int], ...], list[Nodes]] = {}
     for nodes in sorted(partition.nodes, key=lambda nodes: (-nodes.gpus, nodes.gpu_counts)):
         kinds.setdefault(nodes.gpu_counts, []).append(nodes)
     for groups in kinds.values() if 1 <= len(kinds) <= _MOST_ROWS else [partition.nodes]:
-        yield _format_row(partition, groups)
-
-
-def _format_row(partition: Partition, groups: Sequence[Nodes]) -> tuple[str, ...]:
-    has_grace = partition.preemption in _ENDS_JOB and partition.grace_s > 0  # GraceTime, slurm.conf(5)
-    counts = (
-        sum(group.count for group in groups),
-        *(sum(group.count for group in groups if group.state == state) for state in ("idle", "mixed")),
-        sum(group.count for group in groups if not group.usable),
-    )
-    return (
-        escape_text(partition.name) + "*" * partition.default,
-        *map(str, counts),
-        _format_range([group.cpus for group in groups]),
-        _format_memory([group.memory_mb for group in groups]),
-        "none" if partition.max_time_s is None else format_duration(partition.max_time_s),
-        partition.preemption + f" {format_duration(partition.grace_s)}" * has_grace,
-        _format_gpus(groups),
-    )
+        counts = Counter[str]()
+        for group in groups:
+            counts[group.state if group.usable else "down"] += group.count
+        free = [group.free_gpus for group in groups if group.gpus and group.usable]
+        yield (
+            partition.name + "*" * partition.default,
+            *(str(counts.total()), str(counts["idle"])),
+            *(str(counts[state] or "") for state in ("mixed", "allocated", "planned", "down")),
+            "" if None in free or not free else str(sum(filter(None, free))),
+            _format_range([group.cpus for group in groups]),
+            _format_memory([group.memory_mb for group in groups]),
+            "none" if partition.max_time_s is None else format_duration(partition.max_time_s),
+            _format_gpus(groups),
+        )
 
 
 def _format_range(numbers: Sequence[int]) -> str:
@@ -114,7 +96,7 @@ def _format_gpus(groups: Sequence[Nodes]) -> str:
     if not groups:
         return "-"
     counts = groups[0].gpu_counts
-    return ",".join(f"{escape_text(kind)}:{count}" if kind else str(count) for kind, count in counts) or "0"
+    return ",".join(f"{kind}:{count}" if kind else str(count) for kind, count in counts) or "0"
 
 
 def _notes(found: Cluster, shown: Sequence[Partition]) -> Iterator[str]:
@@ -151,6 +133,10 @@ def _limits(partition: Partition) -> Iterator[str]:
         yield f"at most {_format_memory([partition.max_memory_per_node_mb])} of memory a node"
     if partition.default_time_s is not None:
         yield f"{format_duration(partition.default_time_s)} for jobs without --time"
+    if partition.preemption != "off":
+        has_grace = partition.preemption in _ENDS_JOB and partition.grace_s > 0  # GraceTime, slurm.conf(5)
+        after = f", after {format_duration(partition.grace_s)}" * has_grace
+        yield f"jobs are preempted ({partition.preemption}{after})"
     allowed = (("groups", partition.groups), ("accounts", partition.accounts), ("QOS", partition.qos))
     denied = (("accounts", partition.denied_accounts), ("QOS", partition.denied_qos))
     yield from (f"only for {what} {_join_names(names)}" for what, names in allowed if names is not None)
@@ -167,10 +153,9 @@ def _preemption_notes(found: Cluster, partitions: Sequence[Partition]) -> Iterat
     if not known:
         return
     preemptor = "job of a higher QOS" if found.preempts_by_qos else "job of a higher priority"
-    yield f"PREEMPTION is what happens to a job when a {preemptor} needs its nodes: {'; '.join(known)}."
-    for qos in found.preemptable_qos:
-        grace = f" after {format_duration(qos.grace_s)}" if qos.grace_s else ""
-        yield f"QOS {escape_text(qos.name)}, preempted by {_join_names(qos.preempted_by)}: {qos.preemption}{grace}"
+    yield f"Preemption is what happens to a job when a {preemptor} needs its nodes: {'; '.join(known)}."
+    if found.preempts_by_qos:
+        yield "`sacctmgr show qos format=Name,Preempt,PreemptMode,GraceTime` shows which QOS preempts which, and how."
     if modes & _ENDS_JOB:
         notice = "the signal of --signal-lead"
         signal = notice if found.signals_on_preemption else f"SIGTERM (not {notice})"

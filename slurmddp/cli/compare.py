@@ -1,6 +1,5 @@
 """`slurmddp compare`: compare the models of ranks or runs."""
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,8 +8,9 @@ from typing import Any, Final
 import click
 
 from slurmddp.cli.run_arguments import TEXT, find_run, runs_dir_option
+from slurmddp.cli.screen import print_result
 from slurmddp.errors import UsageError
-from slurmddp.text import escape_text, format_table, quote_value
+from slurmddp.text import format_table, quote_value
 
 _HEAD: Final = ("FILE", "KIND", "NAME", "WHAT", "LARGEST", "ELEMENTS")
 
@@ -38,7 +38,7 @@ def compare(targets: tuple[str, ...], *, atol: float, runs_dir: str, as_json: bo
     from slurmddp.runtime import compare_models  # it loads torch
 
     result = compare_models.compare(paths, atol)
-    click.echo(json.dumps(result) if as_json else "\n".join(_format_result(result)))
+    print_result(result, _format_result(result), as_json=as_json)
     return 0 if result["same"] else 1
 
 
@@ -85,7 +85,7 @@ def _format_result(result: dict[str, Any]) -> list[str]:
         verdict = f"{len(differing)} of {count} differ" if differing else f"all {count} the same"
         lines.append(f"{kind}s: {verdict}")
     rows = [_format_difference(item) for item in result["differences"]]
-    return lines + (["", *format_table([_HEAD, *rows])] if rows else [])
+    return lines + (["", *format_table(rows, head=_HEAD)] if rows else [])
 
 
 def _format_difference(item: dict[str, Any]) -> tuple[str, ...]:
@@ -95,4 +95,4 @@ def _format_difference(item: dict[str, Any]) -> tuple[str, ...]:
         numbers = f"{float(item['largest']):.3g}", f"{item['differing']} of {item['elements']}"
     if what != "value" or not is_measured:
         what += " " + " against ".join(filter(None, (item["first"], item["second"])))
-    return (item["file"], item["kind"], escape_text(item["name"]), what, *numbers)
+    return (item["file"], item["kind"], item["name"], what, *numbers)

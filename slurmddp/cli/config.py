@@ -1,6 +1,5 @@
 """`slurmddp config`: show every value of a job, and its source."""
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,13 +9,13 @@ import click
 
 from slurmddp.cli.job_command import JobCommand, find_configuration, resolve_job
 from slurmddp.cli.request_options import fill
+from slurmddp.cli.screen import print_result
 from slurmddp.cluster.request import Request
 from slurmddp.config import job_files
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.config.resolve import BUILT_IN, unknown_variables
-from slurmddp.text import WIDTH, escape_text, mask_secrets, wrap_text
+from slurmddp.text import escape_text, format_table, mask_secrets, wrap_text
 
-_VALUE_WIDTH: Final = 24
 _RECORDED: Final = "the job file is the record of a run, which has every value"
 
 Entry = dict[str, Any]
@@ -33,7 +32,7 @@ def config(job_file: Path | None, words: tuple[str, ...], *, as_json: bool, **pa
     found = find_configuration()
     request = fill(resolve_job(job_file, words, parameters, found.files))
     report = _as_json(request, found)
-    click.echo(json.dumps(report) if as_json else "\n".join(_format_report(report)))
+    print_result(report, _format_report(report), as_json=as_json)
 
 
 def _as_json(request: Request, found: job_files.Configuration) -> dict[str, Any]:
@@ -46,6 +45,9 @@ def _as_json(request: Request, found: job_files.Configuration) -> dict[str, Any]
     for key, value in (("ntasks-per-node", spec.tasks_per_node), ("signal-lead", spec.lead_s)):
         if values[key]["value"] is None:  # it is computed from others
             values[key]["value"] = value
+    if spec.avoided:
+        origin = f"{origins['exclude']}, and " * bool(spec.exclude) + f"what speaks against {', '.join(spec.avoided)}"
+        values["exclude"] = _entry(dict(spec.header)["exclude"], origin)
     own = resolved.program_origins
     program: dict[str, Any] = {}
     if spec.command:
@@ -59,7 +61,7 @@ def _as_json(request: Request, found: job_files.Configuration) -> dict[str, Any]
         "cluster": cluster.name if cluster else None,
         "silence": request.silence or None,
         "values": values,
-        "computed": list(request.computed),
+        "computed": [*request.computed, *["exclude"] * bool(spec.avoided)],
         **program,
     }
 
@@ -80,48 +82,27 @@ def _format_report(report: Mapping[str, Any]) -> Iterator[str]:
     if not own.exists():
         yield f"no       user file {escape_text(_shorten_path(str(own)))}"
     values = report["values"] | ({"COMMAND": report["command"]} if "command" in report else {})
-    yield from _format_sections("", values, report)
-    yield from _format_sections("[worker] ", report.get("worker", {}), report)
-
-
-def _format_sections(title: str, values: Mapping[str, Entry], report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the values by source (given, from the cluster, built-in), then the names of those without a value."""
+    values |= {f"worker.{key}": entry for key, entry in report.get("worker", {}).items()}
     absent = [key for key, entry in values.items() if entry["origin"] == BUILT_IN and entry["value"] in (None, [])]
-    parts: dict[str, list[str]] = {"given": [], "from the cluster": [], "built-in": []}
-    for key, entry in values.items():
-        if key not in absent:
-            built_in = entry["origin"] == BUILT_IN
-            parts["from the cluster" if key in report["computed"] else "built-in" if built_in else "given"].append(key)
-    width = max(map(len, values), default=0)
-    for part, keys in parts.items():
-        yield from ("", f"{title}{part}") if keys else ()
-        yield from _format_values({key: values[key] for key in keys}, width, report["files"])
-    if absent:
-        yield ""
-        yield from wrap_text(", ".join(absent), f"{title}not set: ")
+    shown = sorted((key for key in values if key not in absent), key=lambda key: values[key]["origin"] == BUILT_IN)
+    yield ""
+    yield from format_table([row for key in shown for row in _rows(key, values[key], report["files"])])
+    yield ""
+    yield from wrap_text(", ".join(absent), "not set: ")
 
 
-def _format_values(values: Mapping[str, Entry], width: int, files: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """Yield the values, one item per line, each with its origin after it, or below it if the line would be too long."""
-    texts: dict[str, list[str]] = {}
-    for key, entry in values.items():
-        value = entry["value"]
-        items = value if isinstance(value, list) and value else [value]
-        words = [str(item).lower() if isinstance(item, bool) else item for item in items]
-        texts[key] = [escape_text(str(word)) if word not in ("", []) else "(empty)" for word in words]
-    column = max((len(items[0]) for items in texts.values() if len(items[0]) <= _VALUE_WIDTH), default=0)
-    for key, (first, *others) in texts.items():
-        head, origin = f"  {key:{width}}  ", values[key]["origin"].removesuffix(f", key {key.lower()}")
-        for file in files:
-            origin = origin.replace(file["path"], _shorten_path(file["path"]))
-        origin = "" if origin == BUILT_IN else escape_text(origin)
-        line = f"{head}{first:{column}}  {origin}".rstrip()
-        fits = len(line) <= WIDTH
-        yield line if fits else f"{head}{first}"
-        for item in others:
-            yield f"{'':{len(head)}}{item}"
-        if not fits and origin:
-            yield from wrap_text(f"from {origin}", " " * (len(head) + 2))
+def _rows(key: str, entry: Entry, files: Sequence[Mapping[str, str]]) -> Iterator[tuple[str, str, str]]:
+    """Yield a row for each item of a value; the first has the name and the origin."""
+    value, origin = entry["value"], entry["origin"].removesuffix(f", key {key.lower().removeprefix('worker.')}")
+    for file in files:
+        origin = origin.replace(file["path"], _shorten_path(file["path"]))
+    first, *others = map(_show, value if isinstance(value, list) and value else [value])
+    yield key, first, origin
+    yield from (("", item, "") for item in others)
+
+
+def _show(item: Any) -> str:
+    return str(item).lower() if isinstance(item, bool) else "(empty)" if item in ("", []) else str(item)
 
 
 def _shorten_path(path: str) -> str:

@@ -1,10 +1,8 @@
 """`slurmddp doctor`: check for what would make a job fail, from this machine or from the nodes."""
 
-import json
 import os
-import shutil
-import sys
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -13,9 +11,10 @@ import click
 
 from slurmddp.cli.job_command import JobCommand, print_message, resolve_job
 from slurmddp.cli.request_options import fill
+from slurmddp.cli.screen import paint, print_result, screen_width
 from slurmddp.errors import UsageError
 from slurmddp.runs.findings import Finding, worst
-from slurmddp.text import WIDTH, escape_text, wrap_text
+from slurmddp.text import WIDTH, count, escape_text, wrap_text
 
 _COLOURS: Final = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
 _INDENT: Final = " " * 21
@@ -42,22 +41,25 @@ def doctor(job_file: Path | None, words: tuple[str, ...], *, in_job: bool, as_js
         from slurmddp.doctor.before_submission import check_job
 
         findings = list(check_job(fill(resolved), os.environ))
-    if as_json:
-        click.echo(json.dumps({"status": worst(findings), "findings": [asdict(finding) for finding in findings]}))
-    else:
-        for line in format_findings(findings, colour=sys.stdout.isatty() and not os.environ.get("NO_COLOR")):
-            click.echo(line)
+    record = {"status": worst(findings), "findings": [asdict(finding) for finding in findings]}
+    print_result(record, format_findings(findings), as_json=as_json)
     return worst(findings)
 
 
-def format_findings(findings: Iterable[Finding], *, colour: bool = False) -> Iterator[str]:
-    """Yield lines of at most 80 columns: level and name of the check, then the finding, its reason and the advice."""
-    width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
+def format_findings(findings: Sequence[Finding]) -> Iterator[str]:
+    """Yield lines of at most 80 columns: level and name of the check, then the finding, its reason and the advice.
+
+    The last line counts them.
+    """
+    width = min(WIDTH, screen_width())
     for finding in findings:
-        level = click.style(f"{finding.level:<8}", fg=_COLOURS[finding.level]) if colour else f"{finding.level:<8}"
+        level = paint(f"{finding.level:<8}", _COLOURS[finding.level])
         text = ": ".join(filter(None, (finding.place, finding.what)))
         first, *rest = wrap_text(text, _INDENT, width=width, cut=True)
         yield f"{level} {escape_text(finding.check):<11} {first.removeprefix(_INDENT)}"
         yield from rest
         yield from wrap_text(finding.why, _INDENT, width=width, cut=True)
         yield from wrap_text(finding.advice, f"{_INDENT}-> ", width=width, cut=True)
+    numbers = Counter(finding.level for finding in findings)
+    words = (f"{numbers['ok']} ok", *(count(numbers[level], level) for level in ("note", "warning", "error")))
+    yield f"{count(len(findings), 'finding')}: {', '.join(words)}"

@@ -9,9 +9,10 @@ import click
 from slurmddp.cli.completion import complete_target
 from slurmddp.cli.run_arguments import TEXT, find_target, runs_dir_option
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.monitoring.ranks import explain_silence, find_running_job, look
+from slurmddp.monitoring.ranks import LIMIT_S, explain_silence, find_running_job
 from slurmddp.slurm import client, commands
 from slurmddp.text import quote_value
+from slurmddp.watchdog.nodes import look_at_nodes
 
 
 @click.command()
@@ -35,7 +36,8 @@ def exec(  # noqa: A001 - the name of the command
         raise UsageError(f"--node {quote_value(node)} is no node of job {job.job_id}; it has {', '.join(job.nodes)}")
     wanted = None if node else rank or 0
     words, silence, seen = list(command) or [os.environ.get("SHELL", "/bin/sh")], "", []
-    for host, ranks, why in look(job, [node] if node else job.nodes, os.environ):
+    nodes = [node] if node else job.nodes
+    for host, ranks, why in look_at_nodes(job.number, nodes, job.words("look"), os.environ, limit_s=LIMIT_S):
         numbers = [one["rank"] for one in ranks]
         seen += numbers
         chosen = next((number for number in numbers if wanted in (None, number)), None)

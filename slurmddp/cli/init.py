@@ -38,28 +38,22 @@ def init(file: str | None, example: str | None) -> None:
 
     FILE is the job file, a folder for it, or a training script: `init train.py` writes train.toml. The default is
     job.toml. The job file is made for this cluster (partition, GPUs, time limit, account) and for the script. Where
-    FILE is no script, that is train.py, main.py, or the only script with a main in the same folder; without one, the
-    bundled worker trains. With --example, FILE names both files: `init --example steps exp` writes exp.py and exp.toml.
-    Existing files are not overwritten.
+    FILE is no script, that is train.py or main.py in the same folder; without one, the bundled worker trains. With
+    --example, FILE names both files: `init --example steps exp` writes exp.py and exp.toml. Existing files are not
+    overwritten.
     """
     job, script = _name_files(file, example)
     new = [job.with_name(script), job] if example and script else [job]
-    if example:
-        hint = f"give another name: slurmddp init --example {example} NAME"
-    elif script == job.with_suffix(".py").name:
-        hint = "edit it, or remove it first"
-    else:
-        hint = "give another name: slurmddp init NAME"
     _check(job, script, must_exist=not example)
     for path in new:
         if os.path.lexists(path):
-            raise _already_exists(path, hint)
+            raise _already_exists(path)
     typed = shlex.quote(str(job))
     name = job_template.choose_name(job, script)
     texts = [job_template.build_job_file(_inspect_cluster(), script=script, name=name, file=typed)]
     if example:  # its docstring shows how to start it
         texts.insert(0, EXAMPLES[example].read_text("utf-8").replace(f"{example}.py", str(script)))
-    _write(dict(zip(new, texts, strict=True)), hint)
+    _write(dict(zip(new, texts, strict=True)))
     click.echo(str(job))
     edit = f"the script is {shlex.quote(str(new[0]))}; edit both files" if example else "edit the file"
     print_message(f"{edit} if needed; then type: slurmddp render {typed}, slurmddp submit {typed}")
@@ -110,7 +104,7 @@ def _inspect_cluster() -> Cluster | None:
         return None
 
 
-def _write(texts: dict[Path, str], hint: str) -> None:
+def _write(texts: dict[Path, str]) -> None:
     """Create files with these texts; leave none if not all can be written."""
     created: list[Path] = []
     for path, content in texts.items():
@@ -122,9 +116,10 @@ def _write(texts: dict[Path, str], hint: str) -> None:
             for made in created:
                 made.unlink()
             if isinstance(error, FileExistsError):  # created while the cluster was inspected
-                raise _already_exists(path, hint) from error
+                raise _already_exists(path) from error
             raise SlurmddpError(f"{quote_value(str(path))} cannot be written: {error.strerror}") from error
 
 
-def _already_exists(path: Path, hint: str) -> UsageError:
-    return UsageError(f"{quote_value(str(path))} exists already and is not changed; {hint}")
+def _already_exists(path: Path) -> UsageError:
+    advice = "edit it, remove it first, or give another name, as in: slurmddp init NAME"
+    return UsageError(f"{quote_value(str(path))} exists already and is not changed; {advice}")

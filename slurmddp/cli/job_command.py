@@ -3,24 +3,24 @@
 import os
 import re
 import shlex
+import sys
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
-from slurmddp.cli import commands_with, discard_stdout
+from slurmddp.cli import commands_with
 from slurmddp.config import job_files
 from slurmddp.config import resolve as config
 from slurmddp.config.foreign_options import advise
 from slurmddp.config.job_spec import JOB_FIELDS, SETUP
-from slurmddp.config.option_types import Field, convert
+from slurmddp.config.option_types import Field
 from slurmddp.config.toml import Source
 from slurmddp.config.worker_options import WORKER_FIELDS
 from slurmddp.errors import UsageError
-from slurmddp.text import find_similar, quote_value
+from slurmddp.text import quote_value, suggest
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -33,9 +33,6 @@ _JOB_ONLY: Final = frozenset(
 """Options that training programs rarely have: behind COMMAND they were most likely meant for the job."""
 _BY_NAME: Final = {field.name: field for field in JOB_FIELDS.values()}
 """The options of the job, by the names of the parameters that hold their values."""
-_SHORT: Final = {field.option.short: field for field in JOB_FIELDS.values() if field.option.short}
-_NAMED: Final = ("partition", "account", "qos", "nodelist", "exclude", "constraint", "job-name")
-"""Options whose value is a name."""
 
 
 def default_runs_dir() -> str:
@@ -79,6 +76,7 @@ class JobCommand(click.Command):
         helps = [click.Option([f"--{scope}"], help=text, **hidden) for scope, text in _HELP_SCOPES.items()]
         shape = "[JOB.toml] [OPTIONS] [COMMAND...]"
         super().__init__(name, params=[*job, *worker, *helps, *params], options_metavar=shape, **extra)
+        self.epilog = self.epilog or "--nodes 2 --gpus-per-node 8 train.py --lr 0.1"
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Separate COMMAND, and let click parse the options."""
@@ -103,6 +101,7 @@ class JobCommand(click.Command):
             raise UsageError(f"{error.message.rstrip('.')}; {opposite} is the opposite") from error
         if words and args[len(own) + bool(job_file)] != "--":
             _check_placement(f"{ctx.command_path} ", own, job_file, words, takes_value)
+            _report_late_options(words, self.params)
         typed = self.make_parser(ctx).parse_args(list(own))[2]  # each option in its place, as often as it was typed
         ctx.params["setup_order"] = tuple(item.name for item in typed if item.name in SETUP)
         ctx.params["job_file"] = Path(job_file) if job_file else None
@@ -130,20 +129,20 @@ class JobCommand(click.Command):
                 title = field.group if scope else "Common options of the job"
                 sections.setdefault(title, []).extend([known[field.name]] if field.name in known else [])
             own = [item for name, item in items if name not in _BY_NAME and not name.startswith("worker_")]
-            sections["Options of this command"] = sorted(own, key=lambda item: (item.name or "").startswith("help"))
+            needed = [item for item in own if {*item.opts} & {*str(self.epilog).split()}]  # those of the example
+            rest = [item for item in own if item not in needed]
+            sections = {"Needed": needed} | sections
+            sections["Options of this command"] = sorted(rest, key=lambda item: (item.name or "").startswith("help"))
         for title, shown in sections.items():
             if records := [record for item in shown if (record := item.get_help_record(ctx))]:
                 with formatter.section(title):
                     formatter.write_dl(records)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Print how the other options are shown."""
+        """Print a typical line."""
         if _HELP_SCOPE not in ctx.meta:
-            formatter.write_paragraph()
-            typical = self.epilog or "--nodes 2 --gpus-per-node 8 train.py --lr 0.1"
-            formatter.write_text(
-                f"Options end at COMMAND's first word. A typical line: slurmddp {ctx.info_name} {typical}"
-            )
+            with formatter.section("Example (options end at COMMAND's first word)"):
+                formatter.write_text(f"slurmddp {ctx.info_name} {self.epilog}")
 
 
 def _check_placement(
@@ -169,6 +168,17 @@ def _check_placement(
         )
 
 
+def _report_late_options(words: Sequence[str], params: Sequence[click.Parameter]) -> None:
+    """Print which options of the command itself COMMAND gets, because they stand behind its first word."""
+    own = [item for item in params if item.name not in _BY_NAME and not str(item.name).startswith("worker_")]
+    names = {name for item in own for name in item.opts if name.startswith("--")} - {"--diff"}  # it may stand last
+    names |= {"-A", "-p", "-t"}  # of the job; programs have such options, too
+    if late := [word for word in words[1:] if word in names]:
+        print_message(
+            f"passed to the program: {' '.join(late)}; what is for slurmddp stands before {quote_value(words[0])}"
+        )
+
+
 def split_command_line(
     args: Sequence[str], takes_value: Mapping[str, bool]
 ) -> tuple[list[str], str | None, tuple[str, ...]]:
@@ -178,24 +188,18 @@ def split_command_line(
     `--nodes=2` and `-N2`.
     """
     own: list[str] = []
-    job_file = None
-    index = 0
-    while index < len(args):
-        word = args[index]
-        if word == "--":
-            return own, job_file, tuple(args[index + 1 :])
-        if word == "-m":
-            return own, job_file, tuple(args[index:])
-        if not word.startswith("-") or word == "-":
-            if job_file is not None or not word.endswith(".toml"):
-                return own, job_file, tuple(args[index:])
+    job_file, rest = None, list(args)
+    while rest and rest[0] != "--":
+        word = rest[0]
+        length = 2 if takes_value.get(word) else 1
+        if word.startswith("-") and word not in ("-", "-m"):
+            own += rest[:length]
+        elif word.endswith(".toml") and job_file is None:
             job_file = word
-            index += 1
-            continue
-        length = 2 if takes_value.get(word, False) else 1
-        own += args[index : index + length]
-        index += length
-    return own, job_file, ()
+        else:
+            return own, job_file, tuple(rest)
+        rest = rest[length:]
+    return own, job_file, tuple(rest[1:])
 
 
 def _split_late_options(words: Sequence[str], takes_value: Mapping[str, bool]) -> tuple[list[str], list[str]]:
@@ -208,22 +212,10 @@ def _split_late_options(words: Sequence[str], takes_value: Mapping[str, bool]) -
         name, equals, value = word.partition("=")
         following = rest[:1] if takes_value.get(name) and not equals else []
         is_late = name in takes_value.keys() & _JOB_ONLY and not re.search(r"{\w+}", value or "".join(following))
-        short = None if is_late or word[:2] not in takes_value else _SHORT.get(word[:2])
-        if short:
-            is_late = _is_for_job(short, word[2:] or "".join(following))
         (late if is_late else kept).append(word)
         if is_late and following:
             late.append(rest.pop(0))
     return late, kept
-
-
-def _is_for_job(field: Field, value: str) -> bool:
-    """Return whether the value of a short option behind COMMAND fits the job: a time, or a partition that there is."""
-    if field.key in _NAMED:
-        return value in _complete_value(field, value)
-    with suppress(UsageError):  # -d 3 is a depth, -d afterok:3 a dependency
-        return bool(convert(field, value, "")) and not (field.key == "dependency" and value.isdecimal())
-    return False
 
 
 def _show_help(ctx: click.Context, option: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's signature
@@ -265,15 +257,17 @@ def print_message(line: str) -> None:
     click.echo(line, err=True)
 
 
+def confirm(question: str, otherwise: str) -> None:
+    """Ask on the terminal; raise Abort if it is refused, UsageError with `otherwise` if there is none to ask on."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise UsageError(otherwise)
+    click.confirm(question, abort=True, err=True)
+
+
 def write_bytes(stream: TextIO, raw: bytes) -> None:
-    """Write bytes unchanged and flush; raise SlurmddpError if that fails for another reason than a closed pipe."""
-    try:
-        stream.buffer.write(raw)
-        stream.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise discard_stdout(error) from error
+    """Write bytes unchanged and flush; raise OSError if that fails."""
+    stream.buffer.write(raw)
+    stream.flush()
 
 
 def _explain_unknown_option(error: click.NoSuchOption, known: Collection[str]) -> str:
@@ -282,8 +276,7 @@ def _explain_unknown_option(error: click.NoSuchOption, known: Collection[str]) -
     instead = advise(name, known)
     if not instead and (having := commands_with(name)):
         return f"{quote_value(name)} is an option of `slurmddp {having[0]}`, but not of this command; leave it out"
-    if not instead and (near := find_similar(name, [one for one in known if one.startswith("--")], cutoff=0.75)):
-        instead = f"did you mean {' or '.join(near)}?"
+    instead = instead or suggest(name, (one for one in known if one.startswith("--")), "", cutoff=0.75)
     if not instead and "--sbatch" in known and re.fullmatch("--[a-z-]+", name):
         instead = f"if it is one of sbatch's, use --sbatch {name[2:]}=VALUE; --help-all lists the options"
     return f"No such option {quote_value(name)}; {instead or '--help-all lists the options'}"
@@ -291,8 +284,11 @@ def _explain_unknown_option(error: click.NoSuchOption, known: Collection[str]) -
 
 def _build_option(field: Field, name: str) -> click.Option:
     option, default = field.option, field.default
-    is_shown = isinstance(default, str | int | float) and not isinstance(default, bool)
-    text = option.help + " Repeatable." * field.is_list + (f" [default: {default}]" if is_shown else "")
+    text = option.help + " Repeatable." * field.is_list
+    if isinstance(default, bool):
+        text += f" [default: {'yes' if default else 'no'}]" * option.help.startswith("Whether")
+    elif isinstance(default, str | int | float):
+        text += f" [default: {default}]"
     names = [word for word in (option.short, f"--{field.key}", f"--{option.also}" if option.also else "") if word]
     if field.is_switch:
         both = default or name not in _BY_NAME
@@ -303,11 +299,7 @@ def _build_option(field: Field, name: str) -> click.Option:
         metavar=option.metavar or "|".join(field.choices) or ("N" if field.is_number else "TEXT"),
         multiple=field.is_list,
         help=text,
-        shell_complete=lambda _context, _option, incomplete: _complete_value(field, incomplete),
+        shell_complete=lambda _context, _option, incomplete: [
+            choice for choice in field.choices if choice.startswith(incomplete)
+        ],
     )
-
-
-def _complete_value(field: Field, incomplete: str) -> list[str]:
-    from slurmddp.cli.completion import complete_value  # only a shell that completes needs it
-
-    return complete_value(field, incomplete)

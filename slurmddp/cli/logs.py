@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -17,9 +16,10 @@ import click
 from slurmddp.cli.completion import complete_target
 from slurmddp.cli.job_command import print_message, write_bytes
 from slurmddp.cli.run_arguments import TEXT, find_target, runs_dir_option
+from slurmddp.cli.screen import JSON_SCHEMA
 from slurmddp.errors import UsageError
 from slurmddp.monitoring import follow as following
-from slurmddp.monitoring.logs.merge import ALL, ATTEMPT, LAST, Line, Selection, last_lines_of_settings, lines
+from slurmddp.monitoring.logs.merge import ALL, ATTEMPT, LAST, Line, Selection, lines
 from slurmddp.monitoring.status import last_submission, query_jobs
 from slurmddp.runs import lookup
 from slurmddp.runs.history import read_outline
@@ -27,7 +27,7 @@ from slurmddp.runs.layout import RunDir
 from slurmddp.runs.log_tail import relative_path
 from slurmddp.runs.lookup import Target
 from slurmddp.slurm.job_info import JobRef, is_job_id
-from slurmddp.text import clean_line, escape_text, quote_value
+from slurmddp.text import clean_line, escape_text
 
 _BLOCK_LINES: Final = 1000
 
@@ -71,27 +71,16 @@ def logs(  # noqa: PLR0913 - an argument for each option
     """Show a job's output: of rank 0 and the batch script, in the newest attempt.
 
     RUN means its newest job that has output; the default is the run that was submitted last. A task of an array is
-    named as in 17_3. On a terminal, control characters are left out; otherwise the output is unchanged. Of a sweep, -n
-    alone shows the end of each setting.
+    named as in 17_3. On a terminal, control characters are left out; otherwise the output is unchanged.
     """
     if ranks and everything:
         raise UsageError("--rank cannot be combined with --all; give one of them")
     tail = None if tail is None else min(tail, sys.maxsize)
-    found = find_target(target, runs_dir)
-    first, *others = lookup.settings(found)
-    if others:
-        if tail is None or ranks or everything or errors or follow or as_json or attempt != LAST:
-            word, example = target or found.name, f"{found.name}/{first.name}"
-            raise UsageError(
-                f"{quote_value(word)} is a sweep of {1 + len(others)} settings; name one, as in "
-                f"{quote_value(example)}; for the last lines of each, type: slurmddp logs {shlex.quote(word)} -n 3"
-            )
-        _write_tails(found, tail)
-        return
-    if first.run is None:
-        whole = f"scontrol show job {first.name}"
-        raise UsageError(f"job {first.name} is of no run in {runs_dir}; its output is in the file that `{whole}` names")
-    run, job_id = first.run, newest_with_output(first.run, first.jobs)
+    found = lookup.require_one(find_target(target, runs_dir), target or "")
+    if found.run is None:
+        whole = f"scontrol show job {found.name}"
+        raise UsageError(f"job {found.name} is of no run in {runs_dir}; its output is in the file that `{whole}` names")
+    run, job_id = found.run, newest_with_output(found.run, found.jobs)
     if errors:
         from slurmddp.monitoring.logs.error_lines import Errors  # it loads the rules of `diagnose`
     wanted = Selection(
@@ -118,7 +107,7 @@ def logs(  # noqa: PLR0913 - an argument for each option
     silent = sum(not timed for timed in writer.has_times.values())
     if silent and len(writer.has_times) > 1 and everything and not as_json:
         print_message(
-            f"{silent} of {len(writer.has_times)} ranks print no times; their lines are shown first, rank by rank"
+            f"{silent} of {len(writer.has_times)} ranks print no times; their lines are shown together, rank by rank"
         )
 
 
@@ -136,15 +125,6 @@ def _find_decisive(wanted: Selection) -> Iterable[Line]:
     if left:
         print_message(f"{left} more lines look like errors; type: slurmddp logs {run.path.name} --errors -n 100")
     return kept
-
-
-def _write_tails(sweep: Target, tail: int) -> None:
-    """Write the last lines of each setting of a sweep, as `tail -n` of several files does."""
-    between = ""
-    for run, found in last_lines_of_settings(sweep, tail).items():
-        heading = f"{between}==> {run.job_name}/{run.path.name} <==\n"
-        write_bytes(sys.stdout, b"".join([heading.encode(), *map(_format_plain, found)]))
-        between = "\n"
 
 
 def _explain_none(wanted: Selection, *, errors: bool) -> str:
@@ -258,9 +238,10 @@ def _format_labelled(line: Line, *, places: bool, attempts: bool) -> bytes:
 def _format_json(line: Line, *, job_id: str) -> bytes:
     source = line.source
     record = {
+        "schema": JSON_SCHEMA,
         "time": line.time,
         "told": line.told or None,
-        "job": job_id,
+        "job_id": job_id,
         "attempt": line.attempt,
         "source": source.kind,
         "rank": source.rank,

@@ -45,7 +45,10 @@ def sweep_options(function: Any) -> Any:
         "--zip", "zipped", is_flag=True, help="Combine first values with first values, second with second, ..."
     )
     parallel = click.option(
-        "--max-parallel", type=click.IntRange(min=1), metavar="N", help="Run at most N settings at the same time."
+        "--max-parallel",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Most settings that run at the same time [default: all].",
     )
     return sets(zipped(parallel(function)))
 
@@ -131,10 +134,11 @@ def expand_sweep(request: "Request", sets: Sequence[str], *, zipped: bool, at_on
 def fill(resolved: Resolved) -> "Request":
     """Return the job with the values of the cluster, and with the launcher's number of ranks.
 
-    A rank has a GPU where the partition has GPUs. Prints how the launcher's line was read. Raises UsageError when the
-    job has another number of ranks.
+    A rank has a GPU where the partition has GPUs. Nodes are left out that something speaks against. Prints those, and
+    how the launcher's line was read. Raises UsageError when the job has another number of ranks.
     """
     from slurmddp.cluster.request import build_request, fill_from_cluster
+    from slurmddp.submission.bad_nodes import leave_out_bad_nodes
 
     request = fill_from_cluster(resolved, os.environ)
     changed = with_ranks(request.resolved, computed=request.computed)
@@ -147,7 +151,7 @@ def fill(resolved: Resolved) -> "Request":
     spec = request.resolved.spec
     size = f"--gpus-per-node {spec.gpus_per_node}" if spec.gpus_per_node else f"--ntasks-per-node {spec.tasks_per_node}"
     print_reading(resolved, f"--nodes {spec.nodes} {size}")
-    return request
+    return leave_out_bad_nodes(request, print_message)
 
 
 def with_ranks(resolved: Resolved, computed: Collection[str] = ()) -> Resolved:

@@ -1,6 +1,5 @@
 """`slurmddp run`: run a job on this machine, without Slurm, or on the nodes of an allocation."""
 
-import json
 import os
 import shlex
 import sys
@@ -15,6 +14,7 @@ import click
 
 from slurmddp.cli.job_command import JobCommand, print_message, resolve_job, write_bytes
 from slurmddp.cli.request_options import print_reading, with_ranks
+from slurmddp.cli.screen import print_json
 from slurmddp.cli.status_format import format_metrics
 from slurmddp.errors import UsageError
 from slurmddp.monitoring.status.job_status import read_progress
@@ -77,7 +77,7 @@ def run(job_file: Path | None, words: tuple[str, ...], *, devices: str | None, a
         raise
     print_message(f"run {spec.job_name}: {plan.run.path}")
     if as_json:
-        click.echo(json.dumps({"run": str(plan.run.path), "job": plan.job_id, "status": status}))
+        print_json(jobs=[{"job_id": plan.job_id, "run": str(plan.run.path), "status": status}])
     if status == 0:
         return 0
     log = plan.run.batch_log(plan.job_id) if in_allocation else plan.console_log

@@ -1,6 +1,9 @@
 """What the commands share that name runs: the check of a text, `--runs-dir`, and the run that a word names."""
 
 import os
+import re
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +22,7 @@ from slurmddp.text import quote_value
 
 _KEY: Final = "runs-dir"
 _VARIABLE: Final = "SLURMDDP_RUNS_DIR"
+_SECONDS: Final = {"d": 86400.0, "h": 3600.0, "m": 60.0}
 
 
 class _Text(click.ParamType[str]):
@@ -63,6 +67,17 @@ runs_dir_option: Final = click.option(
 """For commands that read runs and describe no job."""
 
 
+def parse_since(text: str | None, now: float) -> float:
+    """Return the time that `--since` means, in seconds since 1970; without it a week ago. Raises UsageError."""
+    text = "7d" if text is None else text
+    if age := re.fullmatch(r"([0-9]+)([dhm])", text):
+        return max(0.0, now - float(age[1]) * _SECONDS[age[2]])
+    with suppress(ValueError, OverflowError):
+        return max(0.0, datetime.fromisoformat(text).timestamp())
+    known = "as in 7d, 12h, 30m, nor a day as in 2026-11-01"
+    raise UsageError(f"--since: {quote_value(text)} is not a number of days, hours or minutes, {known}")
+
+
 def find_target(word: str | None, runs_dir: str) -> lookup.Target:
     """Return what a word names: a run, a whole sweep, or a job, which may be of no run here.
 
@@ -78,16 +93,17 @@ def find_target(word: str | None, runs_dir: str) -> lookup.Target:
     return max(known, key=lambda target: (last_time(target.records), target.jobs[-1]))
 
 
-def find_run(word: str | None, runs_dir: str) -> RunDir:
+def find_run(word: str | None, runs_dir: str, *, sweeps: bool = False) -> RunDir:
     """Return the one run that a word names; also one that `slurmddp` did not submit, if it has events.
 
-    Raises UsageError as `find_target` does, for a sweep of several settings, and for a job of no run here.
+    Raises UsageError as `find_target` does, for a sweep of several settings unless `sweeps`, and for a job of no run.
     """
     if word is not None:
         run = RunDir.named("." if "/" in word else runs_dir, word)
         if run.events.is_file() and not run.submissions.is_file():
             return run
-    found = lookup.require_one(find_target(word, runs_dir), word or "")
+    found = find_target(word, runs_dir)
+    found = found if sweeps else lookup.require_one(found, word or "")
     if found.run is None:
         raise UsageError(f"job {quote_value(found.name)} is of no run in {runs_dir}; --runs-dir names another folder")
     return found.run

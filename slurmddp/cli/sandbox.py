@@ -1,16 +1,14 @@
 """`slurmddp sandbox`: start a real Slurm on this machine, and cause faults in it."""
 
-import json
 import shlex
-from collections.abc import Callable
-from copy import copy
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import click
 
 from slurmddp import sandbox as sandboxes
 from slurmddp.errors import ClusterError
+from slurmddp.text import format_table
 
 _DEFAULT = sandboxes.Plan()
 
@@ -84,7 +82,7 @@ def up(partitions: tuple[str, ...], **options: Any) -> None:
 
     --partition adds a partition with its own nodes, as in
     --partition big:nodes=2,cpus=40,gpus=a100:8,MaxTime=1:00:00. With --nodes 0 only these exist.
-    """  # noqa: D301 as in completion.py
+    """  # noqa: D301 click marks lines that stay as they are by this character
     plan = sandboxes.Plan(partitions=tuple(map(sandboxes.Shape.parse, partitions)), **options)
     sandboxes.up(plan, say=lambda part: click.echo(f"starting {part}", err=True))
     click.echo(f"sandbox '{plan.name}' is up. To use it from this shell, type:", err=True)
@@ -96,7 +94,7 @@ def up(partitions: tuple[str, ...], **options: Any) -> None:
 def down(name: str) -> None:
     """Stop a sandbox and remove its files."""
     was_up = sandboxes.down(name)
-    click.echo(f"sandbox '{name}' is down" if was_up else f"sandbox '{name}' was not up{_suggest_others()}", err=True)
+    click.echo(f"sandbox '{name}' is down" if was_up else f"sandbox '{name}' was not up", err=True)
 
 
 @sandbox.command(short_help="Print the variables that let a shell use a sandbox.")
@@ -113,36 +111,41 @@ def env(name: str) -> None:
 @click.pass_context
 def status(context: click.Context, name: str, *, as_json: bool) -> None:
     """Show whether a sandbox is up, what runs in it, and where its logs are; exit with 1 if it is not up."""
+    from slurmddp.cli.screen import print_result
+
     report = sandboxes.report(name)
-    click.echo(json.dumps(asdict(report)) if as_json else report.text() if report.up else _explain_not_up(name))
-    context.exit(0 if report.up else 1)
+    print_result(report, _format_report(report) if report["up"] else [_explain_not_up(name)], as_json=as_json)
+    context.exit(0 if report["up"] else 1)
+
+
+def _format_report(report: Mapping[str, Any]) -> list[str]:
+    """Return the report of a sandbox that is up as a table for people."""
+    rows = [tuple(part.values()) for part in report["daemons"] + report["nodes"]]
+    others = [f"other sandboxes: {' '.join(report['others'])}"] if report["others"] else []
+    table = format_table(rows, head=("NAME", "STATE", "LOG"))
+    return [f"sandbox '{report['name']}' is up in {report['folder']}", *others, *table]
 
 
 _NODE_COMMANDS: Final = (
-    (sandboxes.Sandbox.kill, "off", "Switch NODE off: all its processes end at once."),
-    (sandboxes.Sandbox.boot, "on", "Switch NODE on again; return when Slurm can use it."),
-    (sandboxes.Sandbox.disconnect, "disconnected", "Disconnect NODE from the network; its processes go on."),
-    (sandboxes.Sandbox.reconnect, "connected", "Connect NODE to the network; return when Slurm can use it."),
+    ("kill", sandboxes.Sandbox.kill, "off", "Switch NODE off: all its processes end at once."),
+    ("boot", sandboxes.Sandbox.boot, "on", "Switch NODE on again; return when Slurm can use it."),
+    ("cut", sandboxes.Sandbox.disconnect, "cut off", "Cut NODE off from the network; its processes go on."),
+    ("heal", sandboxes.Sandbox.reconnect, "connected", "Connect NODE again; return when Slurm can use it."),
 )
-"""The commands for one node: method, state of the node afterwards, help."""
+"""The commands for one node: name, method, state of the node afterwards, help."""
 
 
-def _add_node_command(method: Any, state: str, help_text: str) -> None:
-    @sandbox.command(method.__name__, help=help_text)
+def _add_node_command(command: str, method: Any, state: str, help_text: str) -> None:
+    @sandbox.command(command, help=help_text)
     @_name
     @click.argument("node")
     def perform(name: str, node: str) -> None:
-        method(_running(name, node), node)
+        method(_running(name), node)
         click.echo(f"{node} is {state}", err=True)
 
 
 for _node_command in _NODE_COMMANDS:
     _add_node_command(*_node_command)
-
-for _former_name, _command in (("cut", "disconnect"), ("heal", "reconnect")):
-    _alias = copy(sandbox.commands[_command])
-    _alias.hidden = True
-    sandbox.add_command(_alias, _former_name)
 
 
 @sandbox.command(short_help="Let a job of higher priority preempt a running job.")
@@ -160,28 +163,19 @@ def preempt(name: str, word: str | None) -> None:
     from slurmddp.runs.lookup import require_one
 
     job_id = require_one(find_target(word, default_runs_dir()), word or "").jobs[-1]
-    _running(name, *filter(None, [word])).preempt(job_id)
+    _running(name).preempt(job_id)
     click.echo(f"job {job_id} is preempted", err=True)
 
 
-def _running(name: str, *arguments: str) -> sandboxes.Sandbox:
-    """Return a sandbox that is up; `arguments` of the command are repeated in the message if it is not."""
+def _running(name: str) -> sandboxes.Sandbox:
+    """Return a sandbox that is up. Raises ClusterError if it is not."""
     if running := sandboxes.find(name):
         return running
-    raise ClusterError(_explain_not_up(name, *arguments))
+    raise ClusterError(_explain_not_up(name))
 
 
-def _explain_not_up(name: str, *arguments: str) -> str:
-    start = f"; start it with: slurmddp sandbox up{_name_words(name, _DEFAULT.name)}"
-    return f"sandbox '{name}' is not up{_suggest_others(*arguments) or start}"
-
-
-def _suggest_others(*arguments: str) -> str:
-    """Return which sandboxes are up, and the present command for the first of them; empty if none is up."""
-    if not (others := sandboxes.names_up()):
-        return ""
-    command = shlex.join([*click.get_current_context().command_path.split(), *arguments, "--name", others[0]])
-    return f"; up are: {' '.join(others)}; type: {command}"
+def _explain_not_up(name: str) -> str:
+    return f"sandbox '{name}' is not up; start it with: slurmddp sandbox up{_name_words(name, _DEFAULT.name)}"
 
 
 def _name_words(name: str, default: str) -> str:

@@ -1,6 +1,5 @@
 """`slurmddp scale`: measure how many GPUs a training can use efficiently."""
 
-import json
 import os
 from pathlib import Path
 from typing import Any, Final
@@ -9,6 +8,7 @@ import click
 
 from slurmddp.cli.job_command import JobCommand, print_message, resolve_job
 from slurmddp.cli.request_options import print_reading
+from slurmddp.cli.screen import print_result
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.config.resolve import Resolved
 from slurmddp.errors import UsageError
@@ -106,8 +106,8 @@ def _measure(
         print_message("the jobs go on without this command; type it again to collect their measurements")
         raise
     points, reasons = study.read_points(jobs, warm_up=warm_up)
-    for reason in reasons:
-        print_message(reason)
+    for line in reasons:
+        print_message(line)
     return points, not (unmeasured or reasons)
 
 
@@ -120,4 +120,4 @@ def _print_study(study: Study, picture_file: str | None, *, as_json: bool) -> No
         for kind, content in plot.draw_files(study).items():
             write_whole(Path(f"{stem}.{kind}").absolute(), content)
             print_message(f"picture: {stem}.{kind}")
-    click.echo(json.dumps(study.record) if as_json else "\n".join(format_study(study)))
+    print_result(study.record, format_study(study), as_json=as_json)

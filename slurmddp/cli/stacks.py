@@ -1,6 +1,5 @@
 """`slurmddp stacks`: show where each rank of a running job stands in its program."""
 
-import json
 import linecache
 import os
 from typing import Any, Final
@@ -10,8 +9,10 @@ import click
 from slurmddp.cli.completion import complete_target
 from slurmddp.cli.job_command import print_message
 from slurmddp.cli.run_arguments import TEXT, find_target, runs_dir_option
+from slurmddp.cli.screen import print_result
 from slurmddp.errors import ClusterError, SlurmddpError
-from slurmddp.monitoring.ranks import explain_silence, find_running_job, look
+from slurmddp.monitoring.ranks import LIMIT_S, explain_silence, find_running_job
+from slurmddp.watchdog.nodes import look_at_nodes
 from slurmddp.watchdog.stack_groups import format_groups, format_stacks, group_ranks
 
 _NOT_FOUND: Final = "it has no process: not begun, ended, or its node does not answer"
@@ -30,7 +31,7 @@ def stacks(target: str | None, *, runs_dir: str, full: bool, as_json: bool) -> N
     takes a short step beside the ranks on each node (srun --overlap).
     """
     job = find_running_job(find_target(target, runs_dir), os.environ)
-    answers = list(look(job, job.nodes, os.environ))
+    answers = list(look_at_nodes(job.number, job.nodes, job.words("look"), os.environ, limit_s=LIMIT_S))
     silent = {node: why for node, _, why in answers if why}
     ranks: list[dict[str, Any]] = [one for _, several, _ in answers for one in several]
     if silent and not ranks:
@@ -41,11 +42,10 @@ def stacks(target: str | None, *, runs_dir: str, full: bool, as_json: bool) -> N
     missing = set(range(max(one["world_size"] for one in ranks))) - {one["rank"] for one in ranks}
     lost = {"host": "", "stack": None, "why_no_stack": _NOT_FOUND}
     groups = group_ranks([*ranks, *({"rank": rank, **lost} for rank in missing)], linecache.getline)
-    if as_json:
-        about = {"job": job.job_id, "attempt": job.attempt, "silent_nodes": silent}
-        known = [{"ranks": one.numbers, "hosts": one.hosts, "call": one.call, "place": one.place} for one in groups]
-        click.echo(json.dumps({**about, "groups": known, "ranks": ranks}))
-        return
-    click.echo("\n".join([*format_groups(groups), *(format_stacks(groups, linecache.getline) if full else ())]))
+    known = [{"ranks": one.numbers, "hosts": one.hosts, "call": one.call, "place": one.place} for one in groups]
+    own = [{name: value for name, value in one.items() if name != "job"} for one in ranks]
+    about = {"job_id": job.job_id, "attempt": job.attempt, "silent_nodes": silent, "groups": known, "ranks": own}
+    lines = [*format_groups(groups), *(format_stacks(groups, linecache.getline) if full else ())]
+    print_result(about, lines, as_json=as_json)
     for node, why in silent.items():
         print_message(f"node {node} does not answer: {why}")

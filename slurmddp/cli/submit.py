@@ -1,6 +1,5 @@
 """`slurmddp submit`: submit a job, and wait for its end if asked to."""
 
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -11,8 +10,9 @@ from typing import Any
 
 import click
 
-from slurmddp.cli.job_command import JobCommand, print_message, write_bytes
+from slurmddp.cli.job_command import JobCommand, confirm, print_message, write_bytes
 from slurmddp.cli.request_options import build_request, dependency_options
+from slurmddp.cli.screen import print_json, print_result
 from slurmddp.cluster.request import Request
 from slurmddp.config.recipes import starts_anew
 from slurmddp.config.resolve import BUILT_IN
@@ -26,19 +26,20 @@ from slurmddp.submission.submit_once import Submitted
 
 
 @click.command(cls=JobCommand)
-@click.option("--continue", "change", is_flag=True, help="Continue a run although its COMMAND has changed.")
+@click.option("--follow", is_flag=True, help="Wait for the end of the job, and print its output on stderr.")
+@click.option("--wait", is_flag=True, help="Wait for the end of the job; exit with 0 only if it succeeded.")
 @click.option("--dry-run", is_flag=True, help="Print the script and the answer of sbatch; nothing is queued.")
 @click.option(
     "--chain",
     type=click.IntRange(min=0),
     default=0,
+    show_default=True,
     metavar="N",
     help="Queue N more jobs of the run; each continues when the one before it has ended.",
 )
 @dependency_options
+@click.option("--continue", "change", is_flag=True, help="Continue a run although its COMMAND has changed.")
 @click.option("--force", is_flag=True, help="Submit the job even if it can apparently never start on this cluster.")
-@click.option("--wait", is_flag=True, help="Wait for the end of the job; exit with 0 only if it succeeded.")
-@click.option("--follow", is_flag=True, help="Like --wait, and print the job's output on stderr.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("-v", "--verbose", is_flag=True, help="Print which variables of another job or rank sbatch does not get.")
 def submit(  # noqa: PLR0913 - an argument for each option
@@ -57,9 +58,15 @@ def submit(  # noqa: PLR0913 - an argument for each option
 ) -> int:
     """Submit a job; stdout is only its id.
 
-    The same line again continues the run from its newest checkpoint. Without COMMAND the bundled example trains;
+    COMMAND is a training script with its arguments, `-m` and a module, or a batch script of your own. The same line
+    again continues the run from its newest checkpoint. With options alone, as in --nodes 2, the bundled example trains;
     --help-worker has its tasks and options.
     """
+    is_described = job_file or words or any(value not in (None, ()) for value in parameters.values())
+    if not (is_described or dry_run):
+        typed = "slurmddp submit train.py, or for the bundled example: slurmddp submit --nodes 1"
+        question = "No script was given. Train the bundled example on all of a node?"
+        confirm(question, f"there is nothing to train; type: {typed}")
     if verbose:
         print_message(f"left out of sbatch's environment: {' '.join(scrubbed(os.environ)) or 'nothing'}")
     request = build_request(job_file, words, parameters)
@@ -135,7 +142,7 @@ def print_dry_run(
     """Print the script that would be submitted, what sbatch says about it, and what was chosen."""
     text, answer = submitting.dry_run(request, change=change, environ=os.environ, force=force, found=found)
     if as_json:
-        click.echo(json.dumps({"script": text.decode(), "sbatch": answer}))
+        print_json(jobs=[{"text": text.decode(), "sbatch": answer}])
     else:
         write_bytes(sys.stdout, text)
         print_message(answer)
@@ -145,7 +152,7 @@ def print_dry_run(
 
 def _result(job: Submitted) -> dict[str, Any]:
     return {
-        "job": job.job_id.number,
+        "job_id": job.job_id.number,
         "cluster": job.job_id.cluster,
         "chain": [later.number for later in job.chain],
         "name": job.run.path.name,
@@ -155,20 +162,20 @@ def _result(job: Submitted) -> dict[str, Any]:
 
 
 def _print_result(result: dict[str, Any], *, as_json: bool) -> None:
-    click.echo(json.dumps(result) if as_json else result["job"])
+    print_result({"jobs": [result]}, [result["job_id"]], as_json=as_json)
     sys.stdout.flush()
 
 
 def _wait(job: Submitted, run: RunDir, number: str, *, show: bool, as_json: bool) -> int:
     """Wait for the end of a job, or of a task of an array, and print how it ended; return the exit status."""
-    from slurmddp.cli.status_format import format_job
+    from slurmddp.cli.status_format import details, format_labelled
     from slurmddp.diagnose.diagnosis import diagnose_in_time
     from slurmddp.diagnose.rule_types import format_diagnosis
     from slurmddp.monitoring import follow as following
     from slurmddp.monitoring.status import query_jobs
     from slurmddp.runs.lookup import Target
 
-    result = {**_result(job), "job": number, "run": str(run.path)}
+    result = {**_result(job), "job_id": number, "run": str(run.path)}
     try:
         ended = following.wait_for_job(
             run, number, os.environ, show=print_message if show else None, notice=print_message
@@ -190,9 +197,10 @@ def _wait(job: Submitted, run: RunDir, number: str, *, show: bool, as_json: bool
             result | {"state": ended.word, "outcome": ended.kind, "reason": ended.reason, "diagnosis": cause},
             as_json=True,
         )
+    told_by_diagnosis = ("why", "next") if diagnosis and diagnosis.sure == "certain" else ()
     for status in query_jobs([Target(run, (number,))], os.environ):
-        for line in format_job(status):
-            print_message(line)
+        more = (one for one in details(status) if one[0] not in told_by_diagnosis)
+        print_message("\n".join(format_labelled(more)))
     for line in format_diagnosis(diagnosis) if diagnosis else ():
         print_message(line)
     return ended.meaning.wait_status

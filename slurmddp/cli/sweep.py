@@ -1,13 +1,6 @@
 """`slurmddp sweep`: submit many settings of a job as one array, and show their results."""
 
-import csv
-import json
 import os
-import re
-import shlex
-import shutil
-import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,6 +14,7 @@ from slurmddp.cli.completion import complete_target
 from slurmddp.cli.job_command import JobCommand, print_message
 from slurmddp.cli.request_options import build_request, dependency_options, sweep_options
 from slurmddp.cli.run_arguments import runs_dir_option
+from slurmddp.cli.screen import print_json, print_result, screen_width
 from slurmddp.cli.submit import check_recorded, print_accepted, print_dry_run
 from slurmddp.config.job_array import Task
 from slurmddp.config.job_spec import JOB_FIELDS
@@ -33,7 +27,6 @@ from slurmddp.submission.submit_once import Submitted
 from slurmddp.submission.sweep import (
     Result,
     SweepProgress,
-    describe_growth,
     find_sweep,
     last_printed,
     ranked,
@@ -41,11 +34,10 @@ from slurmddp.submission.sweep import (
     results,
 )
 from slurmddp.submission.sweep import sweep as submit_sweep
-from slurmddp.text import WIDTH, count, escape_text, find_similar, format_table, quote_value, shorten_text
+from slurmddp.text import WIDTH, count, format_table, shorten_text
 
 _MOST_METRICS: Final = 4
 """The table for people has this many columns of metrics at most."""
-_LIKE_SEVERAL: Final = re.compile(r"\d[\d.]*[-:][\d.]+|\d\S*[\s;]+\d.*")
 
 
 class _Sweep(JobCommand):
@@ -55,9 +47,6 @@ class _Sweep(JobCommand):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """Give the words after `results` to that command."""
-        if args and args[0].isalpha() and args[0] != "results" and find_similar(args[0], ["results"], cutoff=0.75):
-            typed = shlex.join(["slurmddp", "sweep", "results", *args[1:]])
-            raise UsageError(f"{quote_value(args[0])}: did you mean results? type: {typed}")
         if args[:1] == ["results"]:
             return show_results.make_context(f"{info_name} results", args[1:], parent=parent, **extra)
         return super().make_context(info_name, args, parent=parent, **extra)
@@ -96,7 +85,7 @@ def sweep(
         request = choose_run(request, os.environ, chosen.append)
     job = request.resolved.spec
     run = RunDir.named(job.runs_dir, job.job_name)
-    chosen += filter(None, [describe_growth(run, request), *_explain_values(parameters["sets"], array.tasks)])
+    chosen += _explain_values(parameters["sets"], array.tasks)
     if dry_run:
         settings, jobs = read_progress(run, array.tasks, os.environ), list[Submitted]()
         if settings.missing:
@@ -112,7 +101,7 @@ def sweep(
         )
     print_message(_count_settings(settings, dry_run=dry_run))
     if as_json:
-        click.echo(json.dumps(_as_json(run, settings, jobs)))
+        print_json(**_as_json(run, settings, jobs))
     for submitted in jobs:
         check_recorded(submitted)
     print_message(
@@ -122,15 +111,10 @@ def sweep(
 
 
 def _explain_values(sets: Sequence[str], tasks: Sequence[Task]) -> Iterator[str]:
-    """Yield the values of each key that was given as a range, and what may have been meant otherwise."""
+    """Yield the values of each key that was given as a range."""
     for key, _, text in (given.partition("=") for given in sets):
         if ".." in text:
             yield shorten_text(f"{key} = {', '.join(dict.fromkeys(task.values[key] for task in tasks))}", 2 * WIDTH)
-        if _LIKE_SEVERAL.fullmatch(text):
-            yield f"{key} has the single value {quote_value(text)}; a range is 1..5, a list 1,2,3"
-        (words,) = csv.reader([text])
-        for value in Counter(words) - Counter(set(words)):
-            yield f"--set {key}: {quote_value(value)} is given more than once, and is one setting"
 
 
 def _count_settings(settings: SweepProgress, *, dry_run: bool) -> str:
@@ -141,7 +125,7 @@ def _count_settings(settings: SweepProgress, *, dry_run: bool) -> str:
 
 def _as_json(run: RunDir, settings: SweepProgress, jobs: Sequence[Submitted]) -> dict[str, Any]:
     return {
-        "jobs": [job.job_id.number for job in jobs],
+        "jobs": [{"job_id": job.job_id.number} for job in jobs],
         "name": run.path.name,
         "run": str(run.path),
         "submitted": [dict(task.values) for task in settings.missing] if jobs else [],
@@ -167,16 +151,15 @@ def show_results(name: str | None, by: str, *, highest: bool, as_json: bool, run
     printed = {} if has_metrics and not as_json else last_printed(sweep)
     if name is None:
         print_message(f"these are of {sweep.path.name}")
-    if as_json:
-        click.echo(json.dumps([_result_as_json(result, printed[result.run]) for result in found]))
-    else:
-        for line in _format_results(found, by, printed):
-            click.echo(line)
-        if not has_metrics:
-            print_message(
-                "no setting has logged a metric; to be ranked, a script calls `run.log(loss=...)`, as the one that "
-                "`slurmddp init --example steps` writes"
-            )
+    records = [_result_as_json(result, printed.get(result.run, "")) for result in found]
+    print_result({"results": records}, _format_results(found, by, printed, screen_width()), as_json=as_json)
+    if not as_json:
+        if all(result.outcome.meaning.phase == "queued" for result in found):
+            print_message(f"no setting has started; to see why, type: slurmddp status {sweep.path.name}")
+        elif not has_metrics:
+            advice = "to be ranked, a script calls `run.log(loss=...)`, as that of `slurmddp init --example steps`"
+            has_ended = any(result.outcome.kind.final for result in found)
+            print_message(f"no setting has logged a metric; {advice if has_ended else 'none has ended'}")
 
 
 def _result_as_json(result: Result, printed: str) -> dict[str, Any]:
@@ -192,22 +175,19 @@ def _result_as_json(result: Result, printed: str) -> dict[str, Any]:
     }
 
 
-def _format_results(found: Sequence[Result], by: str, printed: Mapping[RunDir, str]) -> list[str]:
-    """Return the table; with what was printed, only that column is shortened to the width of a terminal."""
+def _format_results(found: Sequence[Result], by: str, printed: Mapping[RunDir, str], width: int) -> list[str]:
     keys = [*dict.fromkeys(key for result in found for key in result.values)]
     logged = dict.fromkeys(name for result in found for name in result.metrics)
     names = sorted((name for name in logged if name not in keys), key=lambda name: name != by)[:_MOST_METRICS]
-    head = [*keys, *names, "step", "state", "last line of rank 0" if printed else ""]
+    head = [*keys, *names, "step", "state", "run", "last line of rank 0"]
     rows = []
     for result in found:
         numbers = [f"{result.metrics[name]:.6g}" if name in result.metrics else "" for name in names]
         step = f"{result.step}/{result.total}" if result.total else ""
         values = [result.values.get(key, "") for key in keys]
-        rows.append([*values, *numbers, step, describe_state(result), printed.get(result.run, "")])
-    table = [[escape_text(cell) for cell in row] for row in [head, *rows]]
-    lines = format_table(table, right=range(len(keys), len(head) - 2))
-    width = max(len(lines[0]), shutil.get_terminal_size().columns) if printed and sys.stdout.isatty() else sys.maxsize
-    return [shorten_text(line, width) for line in lines]
+        run = f"{result.run.path.parent.name}/{result.run.path.name}"
+        rows.append([*values, *numbers, step, describe_state(result), run, printed.get(result.run, "")])
+    return format_table(rows, head=head, right=range(len(keys), len(head) - 3), width=width)
 
 
 def describe_state(result: Result) -> str:

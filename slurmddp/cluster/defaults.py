@@ -6,10 +6,12 @@ A given value never changes, and a value that cannot be determined is left to Sl
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from msgspec import structs
+
 from slurmddp.cluster.partitions import Cluster, Nodes, Partition
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.resolve import Resolved
-from slurmddp.slurm.hostlist import try_expand
+from slurmddp.slurm.hostlist import names_in
 from slurmddp.slurm.values import slurm_time
 from slurmddp.supervisor_options import DEFAULTS
 
@@ -29,7 +31,7 @@ Size = tuple[str, str | int, str]
 def fill_open_values(resolved: Resolved, cluster: Cluster) -> Resolved:
     """Return the job with open values filled from its partition, each with its reason.
 
-    With several partitions, the values come from the first.
+    With several partitions, the values come from the first. Where the cluster expedites requeues, the job asks for it.
     """
     partition = next(cluster.partitions_of(resolved.spec.partition), None)
     if partition is None:
@@ -38,7 +40,7 @@ def fill_open_values(resolved: Resolved, cluster: Cluster) -> Resolved:
         if size := find_size(resolved.spec, partition):
             name, value, reason = size
             resolved = resolved.replace(reason, **{name: value})
-    return resolved
+    return structs.replace(resolved, spec=structs.replace(resolved.spec, expedite=cluster.expedites))
 
 
 def fitting_nodes(spec: JobSpec, partition: Partition) -> tuple[Nodes, ...]:
@@ -52,18 +54,13 @@ def fitting_nodes(spec: JobSpec, partition: Partition) -> tuple[Nodes, ...]:
 
 
 def _fits(spec: JobSpec, nodes: Nodes) -> bool:
-    wanted, excluded = _expanded(spec.nodelist), _expanded(spec.exclude)
+    wanted, excluded = names_in(spec.nodelist), names_in(spec.exclude)
     return (
         nodes.gpus_of(spec.gpu_type) >= spec.gpus
         and features_of(spec.constraint) <= set(nodes.features)
-        and (not wanted or not wanted.isdisjoint(_expanded(nodes.names)))
-        and (not excluded or not _expanded(nodes.names) <= excluded)
+        and (not wanted or not wanted.isdisjoint(names_in(nodes.names)))
+        and (not excluded or not names_in(nodes.names) <= excluded)
     )
-
-
-def _expanded(names: str | None) -> frozenset[str]:
-    """Return the names in a host list; none for a file of names, and for a list that cannot be read."""
-    return frozenset(try_expand(names or "") or ())
 
 
 def features_of(constraint: str | None) -> set[str]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from slurmddp.cluster.partitions import Cluster, Nodes, Partition, Preemption, Qos
+from slurmddp.cluster.partitions import Cluster, Nodes, Partition, Preemption
 from slurmddp.errors import ClusterError
 from slurmddp.slurm import client, commands, environment
 from slurmddp.slurm.hostlist import try_expand
@@ -39,8 +39,6 @@ _FORCED_SHARING: Final = r"FORCE(?!:1$).*"
 _QUESTIONS: Final = b"show config\nshow partition\nshow nodes\n"
 """The controller's configuration; all partitions, also hidden ones; each node with its reserved CPUs, which sinfo does
 not show. scontrol answers them in one process."""
-LIST_QOS: Final = commands.list_accounts("qos", columns="Name,Preempt,PreemptMode,GraceTime")
-"""Each QOS with the QOS that it preempts, and its own preemption."""
 
 
 def query_cluster(environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S, accounts: bool = False) -> Cluster:
@@ -51,7 +49,7 @@ def query_cluster(environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S, a
     """
     groups = commands.list_nodes("--all", "--exact", columns=_COLUMNS)
     shown, nodes = client.query_both(commands.SHOW_BY_INPUT, _QUESTIONS, groups, environ, timeout_s=timeout_s)
-    cluster = describe(parse_nodes(nodes, parse_cpus(shown)), shown)
+    cluster = describe(parse_nodes(nodes, parse_node_records(shown)), shown)
     return _with_accounts(cluster, _parse_config(shown), environ, timeout_s) if accounts else cluster
 
 
@@ -63,39 +61,41 @@ def _with_accounts(cluster: Cluster, config: Record, environ: Mapping[str, str],
     membership = commands.list_accounts(*where, columns="DefaultAccount,Account,QOS")
     try:
         user = client.query(membership, environ, timeout_s=timeout_s)
-        qos = client.query(LIST_QOS, environ, timeout_s=timeout_s) if cluster.preempts_by_qos else ""
     except ClusterError as error:
         return replace(cluster, unlearned=(*cluster.unlearned, f"accounts and QOS: {error}"))
-    return replace(cluster, **parse_membership(user), preemptable_qos=parse_qos(qos, config))
+    return replace(cluster, **parse_membership(user))
 
 
-def parse_nodes(stdout: str, limits: Mapping[str, int]) -> dict[str, tuple[Nodes, ...]]:
-    """Parse the nodes by partition; a partition without nodes is left out. `limits` is what `parse_cpus` returns."""
+def parse_nodes(stdout: str, records: Mapping[str, Record]) -> dict[str, tuple[Nodes, ...]]:
+    """Parse the nodes by partition, without partitions that have none; `records` are those of scontrol, by node."""
     found: dict[str, list[Nodes]] = {}
     known: dict[str, Nodes] = {}
     for line in stdout.split("\n"):
         if line.count(_SEPARATOR) != _COLUMNS.count(_SEPARATOR):
             continue
         partition, _, rest = line.partition(_SEPARATOR)
-        group = known.get(rest) or known.setdefault(rest, _nodes(rest, limits))
+        group = known.get(rest) or known.setdefault(rest, _nodes(rest, records))
         if group.count:
             found.setdefault(partition.strip(), []).append(group)
     return {partition: tuple(groups) for partition, groups in found.items()}
 
 
-def _nodes(fields: str, limits: Mapping[str, int]) -> Nodes:
+def _nodes(fields: str, records: Mapping[str, Record]) -> Nodes:
     count, state, cpus, memory, gres, features, hosts = map(str.strip, fields.split(_SEPARATOR))
     gpus, most = parse_gpus(gres), parse_number(cpus) or 0
-    names = (try_expand(hosts) or ()) if limits else ()
+    names = try_expand(hosts) or ()
+    known = [records[name] for name in names if name in records]
+    used = [sum(parse_gpus(one["GresUsed"]).values()) for one in known if "GresUsed" in one]
     return Nodes(
         names=hosts,
         count=parse_number(count) or 0,
         state=_state(state),
-        cpus=min((limits.get(name, most) for name in names), default=most),
+        cpus=min([most, *filter(None, map(_cpus_for_jobs, known))]),
         memory_mb=parse_number(memory) or 0,
         gpus=sum(gpus.values()),
         gpu_type=next(iter(gpus)) if len(gpus) == 1 else "",
         gpu_counts=tuple(gpus.items()),
+        free_gpus=sum(gpus.values()) * len(used) - sum(used) if used and len(used) == len(names) else None,
         features=parse_names(features) or (),
     )
 
@@ -120,21 +120,17 @@ def parse_gpus(gres: str) -> dict[str, int]:
     return found
 
 
-def parse_cpus(stdout: str) -> dict[str, int]:
-    """Return the CPUs for jobs of the nodes that reserve some CPUs (CoreSpecCount, CpuSpecList)."""
-    found: dict[str, int] = {}
-    for line in stdout.split("\n"):
-        total = _count(line, "CPUTot", 1)
-        unreserved = total - _count(line, "CoreSpecCount", 0) * _count(line, "ThreadsPerCore", 1)
-        left = _count(line, "CPUEfctv", unreserved)
-        if 0 < left < total:
-            found[line.partition(" ")[0].removeprefix("NodeName=")] = left
-    return found
+def parse_node_records(stdout: str) -> dict[str, Record]:
+    """Parse what scontrol shows of each node, by its name."""
+    records = (parse_record(line) for line in stdout.split("\n") if line.startswith("NodeName="))
+    return {record["NodeName"]: record for record in records}
 
 
-def _count(line: str, key: str, missing: int) -> int:
-    match = re.search(rf" {key}=(\d+)", line)
-    return int(match[1]) if match else missing
+def _cpus_for_jobs(record: Record) -> int:
+    """Return the CPUs of a node without reserved ones (CoreSpecCount, CpuSpecList); 0 if that is not known."""
+    total, reserved = (parse_number(record.get(key, "")) or 0 for key in ("CPUTot", "CoreSpecCount"))
+    unreserved = total - reserved * (parse_number(record.get("ThreadsPerCore", "")) or 1)
+    return parse_number(record.get("CPUEfctv", "")) or max(0, unreserved)
 
 
 def _parse_config(stdout: str) -> Record:
@@ -151,6 +147,7 @@ def describe(nodes: Mapping[str, tuple[Nodes, ...]], shown: str) -> Cluster:
         version=parse_word(config.get("SLURM_VERSION", "")),
         partitions=tuple(_partition(record, nodes, config, partitions) for record in partitions),
         requeue=config.get("JobRequeue", "1").strip() != "0",
+        expedites="enable_expedited_requeue" in config.get("SlurmctldParameters", ""),
         preempts_by_qos=_preemption_type(config) == "qos",
         chooses_partitions=parse_word(config.get("JobSubmitPlugins", "")) != "",
         memory_is_counted="MEMORY" in config.get("SelectTypeParameters", "").upper(),
@@ -247,19 +244,3 @@ def parse_membership(stdout: str) -> dict[str, Any]:
     qos = dict.fromkeys(name for *_, listed in rows for name in listed.split(",") if name)
     default = next((default for default, *_ in rows if default), "")
     return {"default_account": default, "accounts": tuple(accounts), "qos": tuple(qos)}
-
-
-def parse_qos(stdout: str, config: Record) -> tuple[Qos, ...]:
-    """Parse lines of `name|QOS,QOS|mode|time`; return the QOS that another QOS preempts."""
-    rows = [line.split("|") for line in stdout.split("\n") if line.count("|") == 3]  # noqa: PLR2004 four columns
-    rivals = {name: tuple(rival for rival, targets, *_ in rows if name in targets.split(",")) for name, *_ in rows}
-    return tuple(
-        Qos(
-            name=name,
-            preempted_by=rivals[name],
-            preemption=_parse_mode(own) or _parse_mode(config.get("PreemptMode", "")) or "off",
-            grace_s=parse_duration(grace) or 0,
-        )
-        for name, _, own, grace in rows
-        if rivals[name]
-    )

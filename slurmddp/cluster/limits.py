@@ -11,13 +11,13 @@ from slurmddp.cluster.defaults import features_of, usable_cpus
 from slurmddp.cluster.partitions import Cluster, Nodes, Partition
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.slurm.values import parse_number, slurm_time
-from slurmddp.text import count, escape_text, find_similar, list_some, quote_value
+from slurmddp.text import count, escape_text, list_some, quote_value, suggest
 
 _MOST_NAMED: Final = 10
 
 
 def find_problems(spec: JobSpec, cluster: Cluster) -> tuple[str, ...]:
-    """Return a line for each request that no node, partition or account of the cluster allows; none when it fits.
+    """Return a line for each request that no node or partition of the cluster allows; none when it fits.
 
     A job with several partitions may start in any of them, so the one with the fewest problems counts. Nothing is
     checked for a job without a partition where the site chooses one (JobSubmitPlugins).
@@ -27,14 +27,7 @@ def find_problems(spec: JobSpec, cluster: Cluster) -> tuple[str, ...]:
     named = _named(spec, cluster)
     if isinstance(named, str):
         return (named,)
-    found = [tuple(_of_partition(spec, partition)) for partition in named]
-    mine = (("account", spec.account, cluster.accounts), ("qos", spec.qos, cluster.qos))
-    foreign = tuple(
-        f"--{key}: {quote_value(given)} is not one of yours; {_nearest(given, own)}"
-        for key, given, own in mine
-        if given and own is not None and given not in own
-    )
-    return min(found, key=len) + foreign
+    return min((tuple(_of_partition(spec, partition)) for partition in named), key=len)
 
 
 def names_no_partition(spec: JobSpec, cluster: Cluster) -> bool:
@@ -81,24 +74,28 @@ def _of_nodes(spec: JobSpec, partition: Partition) -> list[str]:
     checks = (_gpus, _cpus, _memory, _features)
     found = [line for line in (too_many, *(check(spec, partition) for check in checks)) if line]
     fitting = sum(nodes.count for nodes in partition.nodes if _has_all(spec, nodes))
-    if found or fitting >= spec.nodes:
+    if found or fitting >= spec.allocated_nodes:
         return found
     wanted = [count(_cpus_of(spec), "CPU")]
     wanted += [f"GPUs {spec.gpus_per_node}"] if spec.gpus_per_node else []
     wanted += [f"memory {spec.mem}"] if spec.mem else []
     wanted += [f"feature {feature}" for feature in sorted(features_of(spec.constraint))]
     have = f"{fitting} nodes of partition {partition.name} have everything that is asked for"
-    return [f"--nodes {spec.nodes}: {have} ({', '.join(wanted)})"]
+    return [f"{_asked_nodes(spec)}: {have} ({', '.join(wanted)})"]
 
 
 def _node_count(spec: JobSpec, partition: Partition) -> str:
-    if partition.max_nodes is not None and spec.nodes > partition.max_nodes and not spec.qos:
-        return f"--nodes {spec.nodes}: partition {partition.name} allows at most {partition.max_nodes} for a job"
-    if spec.nodes < partition.min_nodes and not spec.qos:
-        return f"--nodes {spec.nodes}: partition {partition.name} needs at least {partition.min_nodes} for a job"
-    if spec.nodes > partition.node_count:
-        return f"--nodes {spec.nodes}: partition {partition.name} has {partition.node_count}"
+    if partition.max_nodes is not None and spec.allocated_nodes > partition.max_nodes and not spec.qos:
+        return f"{_asked_nodes(spec)}: partition {partition.name} allows at most {partition.max_nodes} for a job"
+    if spec.allocated_nodes < partition.min_nodes and not spec.qos:
+        return f"{_asked_nodes(spec)}: partition {partition.name} needs at least {partition.min_nodes} for a job"
+    if spec.allocated_nodes > partition.node_count:
+        return f"{_asked_nodes(spec)}: partition {partition.name} has {partition.node_count}"
     return ""
+
+
+def _asked_nodes(spec: JobSpec) -> str:
+    return f"--nodes {spec.nodes}" + f" with --spares {spec.spares}" * bool(spec.spares)
 
 
 def _gpus(spec: JobSpec, partition: Partition) -> str:
@@ -170,12 +167,15 @@ def waits_for_nodes(spec: JobSpec, cluster: Cluster) -> bool:
     """Return whether the job needs nodes that are down or drained now, and waits for them."""
     partitions = cluster.partitions_of(spec.partition)
     found = [nodes for partition in partitions for nodes in partition.nodes if _has_all(spec, nodes)]
-    return sum(nodes.count for nodes in found if nodes.usable) < spec.nodes <= sum(nodes.count for nodes in found)
+    return (
+        sum(nodes.count for nodes in found if nodes.usable)
+        < spec.allocated_nodes
+        <= sum(nodes.count for nodes in found)
+    )
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:
-    near = find_similar(name, known)
-    return f"did you mean {' or '.join(map(quote_value, near))}?" if near else f"there are {_some(known)}"
+    return suggest(name, known, f"there are {_some(known)}", show=quote_value)
 
 
 def _some(names: Iterable[str]) -> str:

@@ -26,6 +26,8 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True):
     """Empty when the site names no type, or the node has several."""
     gpu_counts: tuple[tuple[str, int], ...] = ()
     """The GPUs by type; the type is empty when the site names none."""
+    free_gpus: int | None = None
+    """GPUs of all of them that no job has; None when Slurm does not say."""
     features: tuple[str, ...] = ()
 
     @property
@@ -83,16 +85,6 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
         return sum(group.count for group in self.nodes) + self.unseen
 
 
-class Qos(msgspec.Struct, frozen=True, kw_only=True):
-    """A quality of service whose jobs can be preempted."""
-
-    name: str
-    preempted_by: tuple[str, ...]
-    """The QOS that preempt it."""
-    preemption: Preemption = "off"
-    grace_s: int = 0
-
-
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster, as its controller shows it to this user."""
 
@@ -102,6 +94,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     partitions: tuple[Partition, ...] = ()
     requeue: bool = True
     """Whether jobs are requeued by default (JobRequeue)."""
+    expedites: bool = False
+    """Whether a job may ask for expedited requeue (25.11, enable_expedited_requeue)."""
     preempts_by_qos: bool = False
     """Whether preemption goes by QOS; the grace period is then that of the QOS."""
     signals_on_preemption: bool = False
@@ -117,8 +111,6 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     qos: tuple[str, ...] | None = None
     """The QOS of this user; None when unknown."""
     default_account: str = ""
-    preemptable_qos: tuple[Qos, ...] = ()
-    """The QOS that can be preempted, where preemption goes by QOS and the accounting answers."""
     unlearned: tuple[str, ...] = ()
     """What is unknown and why, one line each."""
 

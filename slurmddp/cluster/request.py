@@ -44,6 +44,7 @@ class Request(msgspec.Struct, frozen=True):
             return f"{spec.job_name}: {spec.script.path}"
         partition = next(self.cluster.partitions_of(spec.partition), None) if self.cluster else None
         size = f"{count(spec.nodes, 'node')}{f' x {_format_gpus(spec)}' if spec.gpus_per_node else ''}"
+        size += f" and {count(spec.spares, 'spare node')}" if spec.spares else ""
         is_shared = 0 < spec.gpus < spec.tasks_per_node
         shares = f" ({spec.tasks_per_node} share {_format_gpus(spec)} on each node)" if is_shared else ""
         words = [size, count(spec.nodes * spec.tasks_per_node, "rank") + shares]

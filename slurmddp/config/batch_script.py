@@ -150,16 +150,15 @@ def _directives(words: list[tuple[str, int]]) -> Iterator[Directive]:
     rest = iter(words)
     for word, line in rest:
         if word.startswith("--"):
-            name, equals, value = word[2:].partition("=")
-            key = _full_name(name)
-            has_value = bool(equals)
+            name, equals, text = word[2:].partition("=")
+            key, value = _full_name(name), text if equals else None
         elif word.startswith("-") and word[1:2] in SHORT_OF_SBATCH:
-            key, value, has_value = SHORT_OF_SBATCH[word[1]], word[2:].removeprefix("="), len(word) > 2  # noqa: PLR2004
+            key, value = SHORT_OF_SBATCH[word[1]], word[2:].removeprefix("=") if word[2:] else None
         else:
             continue
-        if not has_value and key not in SWITCHES_OF_SBATCH:
-            value, has_value = next(rest, ("", line))[0], True
-        yield Directive(key, value if has_value else None, line)
+        if value is None and key not in SWITCHES_OF_SBATCH:
+            value = next(rest, ("", line))[0]
+        yield Directive(key, value, line)
 
 
 def _full_name(name: str) -> str:

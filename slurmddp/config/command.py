@@ -220,17 +220,13 @@ def _without_dashes(program: tuple[str, ...]) -> tuple[str, ...]:
 
 def _shape(numbers: Mapping[Meaning, str]) -> tuple[int | None, int | None] | None:
     """Return the numbers of nodes and of ranks on each; None where they are not whole numbers that fit."""
-    given = _whole(numbers)
+    given = {key: int(value) for key, value in numbers.items() if value.isdecimal() and value.isascii()}
     if any(value not in ("auto", "gpu") for key, value in numbers.items() if not given.get(key)):
         return None
     nodes, ranks = given.get("nodes"), given.get("ranks")
     if ranks is None:
         return nodes, given.get("ranks_per_node")
     return None if ranks % (nodes or 1) else (nodes, ranks // (nodes or 1))
-
-
-def _whole(numbers: Mapping[Meaning, str]) -> dict[Meaning, int]:
-    return {key: int(value) for key, value in numbers.items() if value.isdecimal() and value.isascii()}
 
 
 def _refused_launcher(line: _LauncherLine) -> UsageError:
@@ -249,11 +245,8 @@ def _refused_launcher(line: _LauncherLine) -> UsageError:
 
 
 def _numbers(line: _LauncherLine) -> list[str]:
-    """Return our options for the numbers of nodes and ranks behind a launcher."""
-    given = _whole(line.numbers)
-    nodes, each = given.get("nodes"), given.get("ranks_per_node")
-    each = given["ranks"] // max(nodes or 1, 1) if "ranks" in given else each
-    numbers = (("--nodes", nodes), ("--ntasks-per-node", each))
+    """Return our options for the numbers of nodes and ranks behind a launcher; none where they do not fit."""
+    numbers = zip(("--nodes", "--ntasks-per-node"), _shape(line.numbers) or ())
     return [word for option, number in numbers if number is not None for word in (option, str(number))]
 
 

@@ -18,7 +18,7 @@ import msgspec
 from slurmddp.config.batch_script import BatchScript, check_batch_script, is_batch_script
 from slurmddp.config.toml import JOB_FILE_KEYS, Source, build_source, describe_place, parse_toml
 from slurmddp.errors import UsageError
-from slurmddp.text import find_similar, quote_value
+from slurmddp.text import quote_value, suggest
 from slurmddp.trust import explain_owner
 
 OTHER_FORMATS: Final = (".tml", ".yaml", ".yml", ".json")
@@ -119,11 +119,9 @@ def explain_unreadable(path: str | Path, error: OSError) -> str:
 def suggest_file(path: str | Path) -> str:
     """Return advice for a path that does not exist: the files beside it that are spelled like it."""
     missing = Path(path)
-    near = find_similar(missing.name, (file.name for file in missing.parent.glob("*")), cutoff=0.75)
-    return (
-        f"did you mean {' or '.join(quote_value(str(missing.with_name(name))) for name in near)}?"
-        if near
-        else "check the path"
+    files = (file.name for file in missing.parent.glob("*"))
+    return suggest(
+        missing.name, files, "check the path", cutoff=0.75, show=lambda name: quote_value(str(missing.with_name(name)))
     )
 
 

@@ -56,6 +56,7 @@ HeadAddress = Annotated[
     str, whole_text(r"[A-Za-z0-9.-]*\{host\}[A-Za-z0-9.-]*", "a host name with {host} in it, as in {host}.ib")
 ]
 Lead = Annotated[int, msgspec.Meta(ge=1, le=65535, description="whole seconds, 1 to 65535")]
+Spares = Annotated[int, msgspec.Meta(ge=0, le=9999, description="a whole number, 0 to 9999")]
 HangTimeout = Annotated[
     str, whole_text("auto|[1-9][0-9]{0,6}[smh]?", "auto, or seconds, or a number with s, m or h, as in 10m")
 ]
@@ -66,6 +67,9 @@ NAME_RULE: Final = (
 NAME: Final = r"(?![0-9]+(_[0-9]+)?\Z)[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 _LONG_OPTION = r"[a-z][a-z0-9-]+"
+
+EXPEDITE: Final = "requeue=expedite"
+"""The one value of sbatch's `--requeue`, from 25.11 on."""
 
 _NOT_OF_SBATCH = ("sbatch", "env", "profile", "wrap")
 """Our options that sbatch does not have, or that mean something else to it."""
@@ -94,6 +98,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One job: the options of sbatch, the launcher of the ranks, and the program of each rank."""
 
     nodes: Annotated[Count, Option("Number of nodes.", short="-N", group="Resources")] = 1
+    spares: Annotated[
+        Spares, Option("Nodes beyond --nodes that wait in the allocation, to replace a node that is lost at once.")
+    ] = DEFAULTS.spares
     gpus_per_node: Annotated[
         Gpus | None,
         Option(
@@ -103,11 +110,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     ntasks_per_node: Annotated[Tasks | None, Option("Ranks on each node [default: its GPUs, or 1].")] = None
-    cpus_per_task: Annotated[Count | None, Option("CPUs for each rank.", short="-c")] = None
+    cpus_per_task: Annotated[Count | None, Option("CPUs for each rank [default: its share].", short="-c")] = None
     mem: Annotated[
         Memory | None,
         Option(
-            "Memory of each node: megabytes, or with K, M, G, T.",
+            "Memory of each node: megabytes, or with K, M, G, T [default: Slurm's, or the share of the GPUs].",
             metavar="SIZE",
             variable="SBATCH_MEM_PER_NODE",
         ),
@@ -115,18 +122,24 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     time: Annotated[
         SlurmTime | None,
         Option(
-            "Time limit: minutes, HH:MM:SS or D-HH:MM:SS.",
+            "Time limit: minutes, HH:MM:SS or D-HH:MM:SS [default: the partition's].",
             short="-t",
             variable="SBATCH_TIMELIMIT",
         ),
     ] = None
-    partition: Annotated[Text, Option("Partition.", short="-p", variable="SBATCH_PARTITION", group="Queue")] = None
-    account: Annotated[Text, Option("Account to charge.", short="-A", variable="SBATCH_ACCOUNT")] = None
-    qos: Annotated[Text, Option("Quality of service.", short="-q", variable="SBATCH_QOS")] = None
+    partition: Annotated[
+        Text,
+        Option("Partition [default: the cluster's].", short="-p", variable="SBATCH_PARTITION", group="Queue"),
+    ] = None
+    account: Annotated[Text, Option("Account to charge [default: yours].", short="-A", variable="SBATCH_ACCOUNT")] = (
+        None
+    )
+    qos: Annotated[Text, Option("Quality of service [default: yours].", short="-q", variable="SBATCH_QOS")] = None
     constraint: Annotated[Text, Option("Node features wanted.", short="-C", variable="SBATCH_CONSTRAINT")] = None
     reservation: Annotated[Text, Option("Reservation to use.", variable="SBATCH_RESERVATION")] = None
     nodelist: Annotated[Text, Option("Nodes to use, as in n[1-4].", short="-w")] = None
     exclude: Annotated[Text, Option("Nodes to leave out.", short="-x")] = None
+    avoid: Annotated[bool, Option("Whether bad nodes are left out: `slurmddp nodes` shows them.")] = True
     job_name: Annotated[
         str,
         Option(
@@ -301,6 +314,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The options of the bundled worker; unused with a command."""
     setup_order: Texts = ()
     """The fields of SETUP in the order in which they were given, each as often as it has values."""
+    avoided: Texts = ()
+    """The nodes that are left out besides `exclude`, because something speaks against them."""
+    expedite: bool = False
+    """Whether the cluster expedites requeues, so that the job asks for it."""
     script: BatchScript | None = None
     """The batch script of the user's own that the command names; its arguments follow in the command."""
 
@@ -364,7 +381,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
                 "--rendezvous file with --launcher manual: nothing makes a new file for each attempt; leave it out"
             )
         self._check_absent(
-            ("reset", "template", "snapshot", "resume-args", "srun", "before-ranks", "after-ranks"),
+            ("reset", "template", "snapshot", "resume-args", "srun", "before-ranks", "after-ranks", "spares"),
             "--launcher manual, which makes no batch script; leave it out",
         )
 
@@ -469,6 +486,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.conda or self.module or self.setup or self.setup_file)
 
     @property
+    def allocated_nodes(self) -> int:
+        """Nodes of the allocation: those that train, and the spares."""
+        return self.nodes + self.spares
+
+    @property
     def tasks_per_node(self) -> int:
         """Ranks on each node."""
         return self.ntasks_per_node or self.gpus or 1
@@ -537,14 +559,25 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         return (*(f"{name}={self.interface}" for name in names), *steps, *trackers, *complete, *self.env)
 
     @property
+    def is_expedited(self) -> bool:
+        """Whether Slurm is to start the job at once, and before all others, when it has requeued it."""
+        return self.requeue and (self.expedite or any(item.lstrip("-") == EXPEDITE for item in self.sbatch))
+
+    @property
     def header(self) -> tuple[tuple[str, str | None], ...]:
         """The options of sbatch in the order of the script, each with its value, None for a switch."""
         asked = {key: getattr(self, JOB_FIELDS[key].name) for key in _HEADER} | {"ntasks-per-node": self.tasks_per_node}
+        asked["nodes"] = self.allocated_nodes
+        asked["exclude"] = ",".join(filter(None, (self.exclude, *self.avoided))) or None
         options: list[tuple[str, str | None]] = [(key, str(value)) for key, value in asked.items() if value is not None]
         options += [("hold", None)] if self.hold else []
-        options += [("open-mode", "append"), ("requeue" if self.requeue else "no-requeue", None)]
+        options += [("open-mode", "append")]
+        options += [("no-kill", None)] if self.spares else []
+        options += [("requeue", "expedite" if self.is_expedited else None) if self.requeue else ("no-requeue", None)]
         options += [("signal", f"USR2@{self.lead_s}")]
         for item in self.sbatch:
+            if item.lstrip("-") == EXPEDITE:
+                continue
             key, equals, value = item.lstrip("-").partition("=")
             options.append((key, value if equals else None))
         return tuple(options)
@@ -597,6 +630,8 @@ def _check_option(program: str, item: str) -> None:
     if equals and not value:
         raise UsageError(f"{given} has an empty value; write {key} alone, or a value")
     own = next((name for name in JOB_FIELDS if name.startswith(key) and name not in _NOT_OF_SBATCH), None)
+    if item.lstrip("-") == EXPEDITE and program == "sbatch":
+        return
     if own and program == "sbatch":
         raise UsageError(f"{given}: slurmddp has an option for this, --{own}")
     if hint := refuse_sbatch(key, value) if program == "sbatch" else refuse_srun(key, value):

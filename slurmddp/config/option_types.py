@@ -4,7 +4,6 @@ The command line, the environment, the job file and the documentation are made f
 """
 
 import datetime as dt
-import re
 import types
 import typing
 from collections.abc import Iterable
@@ -13,9 +12,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from slurmddp.errors import UsageError
-from slurmddp.text import find_similar, quote_value
+from slurmddp.text import quote_value, suggest
 
-Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1, description="a whole number, 1 or more")]
+Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1, description=f"a whole number, 1 to {2**31 - 1}")]
 Tasks = Annotated[int, msgspec.Meta(ge=1, le=9999, description="a whole number, 1 to 9999")]
 
 
@@ -126,22 +125,12 @@ def convert(field: Field, raw: Any, origin: str) -> Any:
         return msgspec.convert(raw, field.type, strict=not all(isinstance(text, str) for text in texts))
     except msgspec.ValidationError as error:
         example = ', as in ["a", "b"]' if field.is_list else ""
-        raise UsageError(
-            f"{origin}: {quote_value(raw)} is not {field.expected}{example}{_limit(field, raw)}"
-        ) from error
-
-
-def _limit(field: Field, raw: Any) -> str:
-    """Return the largest allowed number where a whole number is larger and the field's description has no limit."""
-    most = _meta(field.type, "le")
-    is_large = isinstance(most, int) and re.fullmatch("0*[1-9][0-9]*", str(raw))
-    return f", {most} at most" if is_large and str(most) not in field.expected else ""
+        raise UsageError(f"{origin}: {quote_value(raw)} is not {field.expected}{example}") from error
 
 
 def unknown(key: str, allowed: Iterable[str], origin: str, *, what: str = "key") -> UsageError:
     """Return the error for a name that is not allowed, with similar names."""
-    near = find_similar(key, allowed, cutoff=0.6)
-    hint = f"did you mean {' or '.join(near)}?" if near else "allowed are " + ", ".join(allowed)
+    hint = suggest(key, allowed, "allowed are " + ", ".join(allowed), cutoff=0.6)
     return UsageError(f"{origin}: unknown {what} {quote_value(key)}; {hint}")
 
 

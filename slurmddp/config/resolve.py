@@ -23,7 +23,7 @@ from slurmddp.config.option_types import Field, Given, convert, unknown
 from slurmddp.config.toml import PATH_KEYS, Layer, Source
 from slurmddp.config.worker_options import WORKER_FIELDS, WorkerOptions, parse_words
 from slurmddp.errors import UsageError
-from slurmddp.text import find_similar, quote_value
+from slurmddp.text import quote_value, suggest
 from slurmddp.variables import NAMES
 
 BUILT_IN: Final = "built-in"
@@ -89,7 +89,7 @@ def resolve(
     files = (*([job] if job else []), *(() if is_recorded else configuration))
     environment = _read_environment(environ, without=("profile",) if is_recorded else ())
     asked = _typed(JOB_FIELDS, options), _typed(WORKER_FIELDS, worker or {})
-    command_line = Layer(COMMAND_LINE, *asked, words, COMMAND_LINE)
+    command_line = Layer(COMMAND_LINE, *asked, words, COMMAND_LINE, options.get("setup_order", ()))
 
     layers = _order_layers(files, environment, command_line)
     values = _merge(layer.options for layer in layers)
@@ -102,8 +102,9 @@ def resolve(
         raise UsageError("--launch-line is for a batch script of your own; leave it out")
     if not executable:
         values = _merge({**_implied_options(layer, program), **layer.options} for layer in layers)
-    if job and is_recorded:
-        values = _check_recorded_python(values, job, {**environment.options, **command_line.options})
+    nearer = (environment.options.keys() | command_line.options.keys()) & {"python", *_ENVIRONMENTS}
+    if job and is_recorded and nearer and "python" not in nearer and not job.table.keys() & _ENVIRONMENTS:
+        values.pop("python", None)  # of the environment that another replaces
     if not values.keys() & {"python", *_ENVIRONMENTS}:
         needs = "msgspec" if program.worker.is_own_task else ""
         prefers = "" if needs or program.command.kind in ("script", "module") else "slurmddp"
@@ -119,7 +120,7 @@ def resolve(
         name = Given(as_name(program.worker.task.rpartition(":")[2]), DERIVED_NAMES[2])
     values = {"job_name": name} | values
 
-    order = _order_setup(layers, values, options.get("setup_order", ()))
+    order = _order_setup(layers, values)
     spec = _build_spec(values, program, order if "venv" in order or "venv" not in values else ("venv", *order))
     resolved = Resolved(spec, _origins(JOB_FIELDS, values), program.origins, files, program.command.launch)
     may_have_recipe = spec.recipe and spec.launcher != "manual" and not spec.resume_args and not spec.checkpoints
@@ -128,16 +129,15 @@ def resolve(
     return resolved.replace(f"{RECIPE}{recipe.name}", resume_args=recipe.resume_args, checkpoints=recipe.checkpoints)
 
 
-def _order_setup(layers: Sequence[Layer], values: Mapping[str, Given], typed: Sequence[str]) -> tuple[str, ...]:
+def _order_setup(layers: Sequence[Layer], values: Mapping[str, Given]) -> tuple[str, ...]:
     """Return the set-up options in the order in which they were given, those of the weakest source first."""
     order: list[str] = []
     for layer in layers:
-        listed = (
+        in_order = layer.setup_order or (
             name
             for name, given in layer.options.items()
             for _ in range(len(given.raw) if isinstance(given.raw, list | tuple) else 1)
         )
-        in_order = (typed if layer is layers[-1] else layer.setup_order) or listed
         order += (name for name in in_order if name in SETUP and values.get(name) is layer.options.get(name))
     return tuple(order)
 
@@ -297,24 +297,6 @@ def _implied_options(layer: Layer, program: _Program) -> dict[str, Given]:
     return implied
 
 
-def _check_recorded_python(values: dict[str, Given], job: Source, nearer: Mapping[str, Given]) -> dict[str, Given]:
-    """Return the values without the recorded Python when an environment was given to replace it.
-
-    Raises UsageError when that Python was there when the run was recorded, and is gone.
-    """
-    if "python" not in job.table or "python" in nearer:
-        return values
-    if nearer.keys() & _ENVIRONMENTS and not job.table.keys() & _ENVIRONMENTS:
-        return {name: given for name, given in values.items() if name != "python"}
-    recorded = values["python"]
-    if job.table["recorded"].get("python") and not Path(str(recorded.raw)).exists():
-        raise UsageError(
-            f"{recorded.origin}: {quote_value(recorded.raw)}, which the run was made with, is gone; choose another by "
-            "--python"
-        )
-    return values
-
-
 def _convert(fields: Mapping[str, Field], values: Mapping[str, Given], *keys: str) -> dict[str, Any]:
     """Return the values of these keys, of all without keys, by field; a `~` that begins a path is expanded."""
     converted = {}
@@ -343,8 +325,8 @@ def unknown_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name in environ:
         if name.startswith(_PREFIX) and not name.startswith("SLURMDDP_TESTS_") and name not in known | NAMES:
             ends = {variable.removeprefix(_PREFIX): variable for variable in sorted(known)}
-            near = [ends[end] for end in find_similar(name.removeprefix(_PREFIX), ends, cutoff=0.6)]
-            yield name, "no option has this variable" + (f"; did you mean {' or '.join(near)}?" if near else "")
+            hint = suggest(name.removeprefix(_PREFIX), ends, "", cutoff=0.6, show=ends.__getitem__)
+            yield name, "; ".join(filter(None, ("no option has this variable", hint)))
 
 
 def build_record(resolved: Resolved, *, directory: str, version: str) -> dict[str, Any]:
@@ -355,17 +337,15 @@ def build_record(resolved: Resolved, *, directory: str, version: str) -> dict[st
         key: list(value) if isinstance(value, tuple) else value for key, value in values.items() if value is not None
     }
     if spec.command:
-        raw = [word.encode("utf-8", "surrogateescape") for word in spec.command]  # TOML holds no bytes that are no text
-        table["command"] = [
-            list(one) if _NO_TEXT.search(word) else word for one, word in zip(raw, spec.command, strict=True)
+        table["command"] = [  # TOML holds no bytes that are no text
+            list(word.encode("utf-8", "surrogateescape")) if _NO_TEXT.search(word) else word for word in spec.command
         ]
     else:
         asked = {key: getattr(spec.worker, field.name) for key, field in WORKER_FIELDS.items()}
         table["worker"] = {key: value for key, value in asked.items() if value is not None}
     if not table.keys() & {"python", *_ENVIRONMENTS} and not spec.has_setup:
         table["python"] = sys.executable
-    python = {"python": table["python"]} if os.access(table.get("python", ""), os.X_OK) else {}
     origins = {key: resolved.origins[field.name] for key, field in JOB_FIELDS.items()}
     order = {"setup-order": list(spec.setup_order)} if spec.setup_order else {}
-    table["recorded"] = {"version": version, "directory": directory, **python, **order, "origins": origins}
+    table["recorded"] = {"version": version, "directory": directory, **order, "origins": origins}
     return table

@@ -35,10 +35,10 @@ def merge_options(
     """
     for key, field in JOB_FIELDS.items():
         if field.name in typed and key not in (*_OF_SBATCH, *_OF_THE_SUPERVISOR, *_HERE):
-            raise UsageError(
-                f"{typed[field.name].origin}: {quote_value(script.path)} is a batch script, which says this by itself; "
-                "write it there"
-            )
+            given = f"{typed[field.name].origin}: {quote_value(script.path)} is a batch script"
+            if key == "spares":
+                raise UsageError(f"{given}, whose own launch cannot be told which nodes to use; leave it out")
+            raise UsageError(f"{given}, which says this by itself; write it there")
     usual = {JOB_FIELDS[key].name for key in (*_QUEUE, *_OF_THE_SUPERVISOR)}
     variables = {name: given for name, given in environment.items() if given.origin.startswith("SBATCH_")}
     weak = {name: given for name, given in {**configured, **environment}.items() if name in usual}

@@ -1,7 +1,6 @@
 """Reads the TOML files of a job: checks their keys, and makes their paths relative to the working directory. No I/O."""
 
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -26,11 +25,6 @@ JOB_FILE_KEYS: Final = (*CONFIGURATION_KEYS, "command", "recorded")
 
 _MAX_DEPTH: Final = 100
 _Byte = Annotated[int, msgspec.Meta(gt=0, lt=256)]
-_NO_VALUE: Final = ("Invalid value", "Expected newline")
-_UNQUOTED: Final = (
-    r"\s*(?P<key>[\w-]+)\s*=\s*(?P<value>(?!(?i:true|false)\b)[^\s\"'\[{#=]([^\"'\[{#=]*[^\s\"'\[{#=])?)\s*(#.*)?"
-)
-"""A line whose value has neither quotes nor brackets."""
 
 
 class Layer(msgspec.Struct, frozen=True):
@@ -45,7 +39,7 @@ class Layer(msgspec.Struct, frozen=True):
     command: tuple[str, ...] = ()
     command_origin: str = ""
     setup_order: tuple[str, ...] = ()
-    """The order of the set-up options as a recorded job has it; empty for that of `options`."""
+    """The order of the set-up options as they were typed, or as a recorded job has it; empty for that of `options`."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,19 +48,11 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     """`job file`, `project file` or `user file`."""
     path: Path
-    root: str = ""
-    """The table that has the values; empty for the top of the file."""
     table: Mapping[str, Any]
-
-    def place(self, *tables: str) -> str:
-        """Return the file and the table, for messages."""
-        return describe_place(self.kind, self.path, self.root, *tables)
-
-    @property
-    def profiles(self) -> Mapping[str, Mapping[str, Any]]:
-        """The tables `[profile.NAME]`, by name."""
-        found = self.table.get("profile")
-        return found if isinstance(found, dict) else {}
+    profiles: Mapping[str, Mapping[str, Any]]
+    """The tables `[profile.NAME]`, by name, which are not in `table`."""
+    place: Callable[..., str]
+    """Describes the table, or one in it, for messages."""
 
     @property
     def is_recorded(self) -> bool:
@@ -87,20 +73,15 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
     def _layer(self, table: Mapping[str, Any], *tables: str) -> Layer:
         place = self.place(*tables)
-        own = {key: raw for key, raw in table.items() if not (key == "profile" and isinstance(raw, dict))}
+        order = table.get("recorded", {}).get("setup-order")
         return Layer(
             place=place,
-            options=_given(own, JOB_FIELDS, place),
+            options=_given(table, JOB_FIELDS, place),
             worker=_given(table.get("worker", {}), WORKER_FIELDS, self.place(*tables, "worker")),
             command=_command(table.get("command", []), place),
             command_origin=f"{place}, key command",
-            setup_order=() if tables or not self.is_recorded else self._recorded_order,
+            setup_order=tuple(map(str, order)) if isinstance(order, list) else (),
         )
-
-    @property
-    def _recorded_order(self) -> tuple[str, ...]:
-        order = self.table["recorded"].get("setup-order", ())
-        return tuple(map(str, order)) if isinstance(order, list) else ()
 
 
 def _given(table: Mapping[str, Any], fields: Mapping[str, Field], place: str) -> dict[str, Given]:
@@ -123,33 +104,16 @@ def parse_toml(raw: bytes, place: str) -> dict[str, Any]:
     import tomllib  # noqa: PLC0415 most jobs have no file, and its import slows down every start
 
     try:
-        text = raw.decode("utf-8-sig")
-        tables = tomllib.loads(text)
+        tables = tomllib.loads(raw.decode("utf-8-sig"))
         _check_values(tables)
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise UsageError(f"{place}, line {line}: not UTF-8 text") from error
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{place}{_explain_syntax(str(error), text.splitlines())}") from error
+        raise UsageError(f"{place}: {error}") from error
     except (RecursionError, ValueError) as error:  # Python limits the digits of a number
         raise UsageError(f"{place}: its tables are nested too deeply, or a number in it is too big") from error
     return tables
-
-
-def _explain_syntax(said: str, lines: Sequence[str]) -> str:
-    """Return tomllib's message with what to write instead: the line, where its value lacks quotes."""
-    found = re.search(r"\(at line (\d+), column (\d+)\)", said)
-    line = re.fullmatch(_UNQUOTED, lines[int(found[1]) - 1]) if found and said.startswith(_NO_VALUE) else None
-    if found and line:
-        value = mask_secrets({line["key"]: line["value"]})[line["key"]]
-        hint = f'{value} is not a value; write it with quotes, as in: {line["key"]} = "{value}"'
-        return f", line {found[1]}, column {found[2]}: {hint}"
-    said = said.replace("(at end of document)", f"(at the end of line {len(lines)})")
-    if said.startswith("Invalid value"):
-        said += '; a value is "text", a number, true, false, or a list as ["a", "b"]'
-    if said.startswith("Cannot overwrite"):
-        said += "; a key stands twice, keep one"
-    return f": {said}"
 
 
 def _check_values(value: Any, depth: int = 0) -> None:
@@ -163,20 +127,18 @@ def _check_values(value: Any, depth: int = 0) -> None:
 def build_source(
     kind: str, path: Path, table: Any, *, root: str = "", keys: Sequence[str] = CONFIGURATION_KEYS
 ) -> Source:
-    """Return a file with its tables checked and in one form. Raises UsageError for a key that is not allowed."""
+    """Return a file, its table `root` checked and in one form. Raises UsageError for a key that is not allowed."""
     place = partial(describe_place, kind, path, root)
     table = _normalise(table, keys, place)
-    if isinstance(table.get("profile"), dict):
-        table["profile"] = {
-            name: _normalise(raw, _PROFILE_KEYS, partial(place, "profile", name))
-            for name, raw in table["profile"].items()
-        }
+    profiles = table.pop("profile") if isinstance(table.get("profile"), dict) else {}
+    profiles = {name: _normalise(raw, _PROFILE_KEYS, partial(place, "profile", name)) for name, raw in profiles.items()}
     record = table.get("recorded", {})
     directory = record.get("directory", "") if isinstance(record, dict) else None
     if not isinstance(directory, str):
         raise UsageError(f"{place()}: table recorded is not as slurmddp writes it; leave it out")
-    _relocate(table, Path(directory or path.parent).absolute())
-    return Source(kind=kind, path=path, root=root, table=table)
+    for one in (table, *profiles.values()):
+        _relocate(one, Path(directory or path.parent).absolute())
+    return Source(kind=kind, path=path, table=table, profiles=profiles, place=place)
 
 
 def describe_place(kind: str, path: Path, *tables: str) -> str:
@@ -237,8 +199,6 @@ def _relocate(table: dict[str, Any], base: Path) -> None:
     data = worker.get("data")
     if isinstance(data, str) and data and data not in DATA_NAMES and "://" not in data:
         worker["data"] = _from_working_directory(base, data)
-    for profile in table["profile"].values() if isinstance(table.get("profile"), dict) else ():
-        _relocate(profile, base)
     if "command" in table:
         table["command"] = _relocate_command(table["command"], base, executable=bool(table.get("no-python")))
 

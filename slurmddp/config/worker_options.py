@@ -127,6 +127,10 @@ GPU_ONLY: Final = (
 DDP_ONLY: Final = ("bucket-mb", "find-unused-parameters", "sync-bn", "save-all-ranks")
 """Options for DistributedDataParallel only."""
 WORKER_FIELDS: Final = fields_of(WorkerOptions)
+_SPELLINGS: Final = {f"--{key}": (field, "true") for key, field in WORKER_FIELDS.items()} | {
+    f"--no-{key}": (field, "false") for key, field in WORKER_FIELDS.items() if field.is_switch
+}
+"""The option of each spelling, and the value that it sets by that if it is a switch."""
 
 
 def parse_words(words: Sequence[str], origin: str = "") -> dict[str, Given]:
@@ -139,29 +143,22 @@ def parse_words(words: Sequence[str], origin: str = "") -> dict[str, Given]:
     rest = iter(words)
     for word in rest:
         name, equals, attached = word.partition("=")
-        key, switched = _key_of(name)
-        field = WORKER_FIELDS[key]
+        if name not in _SPELLINGS:
+            raise _explain_unknown(name)
+        field, switched = _SPELLINGS[name]
         value = attached if equals else switched if field.is_switch else next(rest, None)
         if value is None:
             raise UsageError(f"{name} needs a value: {field.expected}")
-        if name.startswith("--no-") and equals:
+        if switched == "false" and equals:
             raise UsageError(f"{quote_value(word)}: {name} takes no value")
-        given[field.name] = Given(convert(field, value, name), origin or f"--{key}")
+        given[field.name] = Given(convert(field, value, name), origin or f"--{field.key}")
     return given
 
 
-def _key_of(name: str) -> tuple[str, str]:
-    """Return the key of an option, and the value that the word sets when the option is a switch."""
-    if name.startswith("--"):
-        key = name[2:]
-        if key in WORKER_FIELDS:
-            return key, "true"
-        opposite = key.removeprefix("no-")
-        if opposite != key and opposite in WORKER_FIELDS and WORKER_FIELDS[opposite].is_switch:
-            return opposite, "false"
+def _explain_unknown(name: str) -> UsageError:
     if name in ("-h", "--help"):
-        raise UsageError(f"{name} is not an option of the bundled worker; slurmddp submit --help-worker shows them")
-    raise unknown(name, [f"--{known}" for known in WORKER_FIELDS], "the bundled worker", what="option")
+        return UsageError(f"{name} is not an option of the bundled worker; slurmddp submit --help-worker shows them")
+    return unknown(name, [f"--{known}" for known in WORKER_FIELDS], "the bundled worker", what="option")
 
 
 def parse(words: Sequence[str]) -> WorkerOptions:

@@ -1,8 +1,11 @@
 """The diagnosis of one job: what Slurm says of its state, and the evidence in its files. Asks Slurm; reads files."""
 
+import math
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +14,7 @@ from typing import Final
 from slurmddp.background import run_in_background
 from slurmddp.diagnose.evidence import Evidence, read_log_evidence
 from slurmddp.diagnose.rule_types import NONE, RESUME, UNKNOWN, Diagnosis, Line, Rule
-from slurmddp.diagnose.rules import find_state_rule, load_rules
+from slurmddp.diagnose.rules import causes_with, find_state_rule, load_rules
 from slurmddp.diagnose.run_evidence import read_attempt_evidence, read_script_evidence
 from slurmddp.diagnose.running import describe_activity
 from slurmddp.diagnose.verdict import judge
@@ -19,7 +22,7 @@ from slurmddp.errors import ClusterError, SlurmddpError
 from slurmddp.outcome import Kind, Phase
 from slurmddp.runs.exit_records import ExitRecord
 from slurmddp.runs.facts import Job, describe_resume, is_resumable, judge_by_slurm, last_end, read_job, set_up_failure
-from slurmddp.runs.history import Event, History, read_outline
+from slurmddp.runs.history import AttemptEvents, Event, History, read_outline
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import slurm_name
 from slurmddp.slurm import queries
@@ -36,11 +39,9 @@ _WAIT: Final = (
     "`slurmddp cluster`"
 )
 EARLIER_ATTEMPTS: Final = 3  # how many earlier attempts are diagnosed too
+_MORE_MEMORY: Final = 1.5
+"""So many times the memory that was not enough is what to ask for: the killed process wanted more than it had."""
 _PHASE_ORDER: Final[tuple[Phase, ...]] = ("failed", "cancelled", "unknown", "running", "queued", "done")
-_SLURM_KNOWS_BETTER: Final = frozenset(
-    {"time-limit", "preempted", "requeued", "cancelled", "node-lost", UNKNOWN, "gave-up", "interrupted"}
-)
-"""For these causes the job's state counts more than a line of a log: SIGINT may come from the job's own --signal."""
 _ENDED_WELL: Final = Diagnosis(cause=NONE, what="it ended well")
 
 
@@ -49,9 +50,9 @@ def diagnose(run: RunDir | None, job_id: str, environ: Mapping[str, str]) -> Dia
 
     Raises ClusterError if Slurm does not answer or does not know the job, and there are no files of it.
     """
-    job, silence = (_unknown_job(job_id), "") if JobRef.parse(job_id).is_local else query_job(job_id, environ)
+    job, silence = (JobInfo(job_id), "") if JobRef.parse(job_id).is_local else query_job(job_id, environ)
     if run is not None and job.name not in ("", slurm_name(run, job_id)):
-        job, silence = _unknown_job(job_id), f"job {job_id} is now another job: {job.name}"
+        job, silence = JobInfo(job_id), f"job {job_id} is now another job: {job.name}"
     job_id, name = job.job_id, run.path.name if run else ""
     # a setting of a sweep has its own folder in that of the sweep
     if run and job.ref.is_task and (log := next(run.path.glob(f"*/logs/{job_id}.out"), None)):
@@ -77,16 +78,34 @@ def diagnose_in_time(
     return found.result()
 
 
+def _add_memory(found: Diagnosis, attempt: AttemptEvents) -> Diagnosis:
+    """Add to a diagnosis what the ranks of the fullest node had, and what to ask for instead of the limit."""
+    used, start = attempt.last("usage"), attempt.last("attempt_start")
+    by_node: Counter[str] = Counter()
+    with suppress(AttributeError, LookupError, TypeError, ValueError):  # the file may be damaged
+        for row in used.fields["ranks"].values() if used else ():
+            by_node[str(row[0])] += int(row[2])
+    if not by_node:
+        return found
+    ((node, size),) = by_node.most_common(1)
+    limit_mb = (start.number("memory_mb") if start else None) or 0
+    of = f" of {limit_mb / 1024:.1f}" if limit_mb else ""
+    amount = f"as --mem {math.ceil(limit_mb * _MORE_MEMORY / 1024)}G" if limit_mb else "by --mem"
+    return replace(
+        found,
+        what=f"{found.what}; the ranks on {node} used {size / 2**30:.1f}{of} GB when they were last measured",
+        advice=f"ask for more, {amount}, or use less: fewer loader workers, smaller batches",
+    )
+
+
 def diagnose_attempt(run: RunDir, job_id: str, attempt: str, events: Sequence[Event]) -> Diagnosis:
     """Return why one attempt ended, from its files alone; `events` are those of the job. Slurm is not asked."""
-    job = _unknown_job(job_id)._replace(name=run.path.name)
-    return judge(job, read_attempt_evidence(run, job_id, attempt, events))
+    return judge(JobInfo(job_id, name=run.path.name), read_attempt_evidence(run, job_id, attempt, events))
 
 
 def diagnose_set_up(run: RunDir, job_id: str, events: Sequence[Event], failure: ExitRecord) -> Diagnosis:
     """Return why the set-up lines of a job failed, from its files alone. Slurm is not asked."""
-    job = _unknown_job(job_id)._replace(name=run.path.name)
-    return judge(job, read_script_evidence(run, job_id, events, failure))
+    return judge(JobInfo(job_id, name=run.path.name), read_script_evidence(run, job_id, events, failure))
 
 
 def diagnose_ended(run: RunDir, job: JobInfo, environ: Mapping[str, str]) -> Diagnosis:
@@ -111,7 +130,7 @@ def query_job(job_id: str, environ: Mapping[str, str]) -> tuple[JobInfo, str]:
         )
     if job := known or recorded:
         return job, ""
-    return _unknown_job(job_id), answer.silence
+    return JobInfo(job_id), answer.silence
 
 
 def _choose_job(job_id: str, jobs: Sequence[JobInfo]) -> JobInfo | None:
@@ -121,10 +140,6 @@ def _choose_job(job_id: str, jobs: Sequence[JobInfo]) -> JobInfo | None:
         return None
     job_id = job.job_id if job.ref.is_task else job_id
     return job._replace(job_id=job_id, state="" if job.state == "UNKNOWN" else job.state)
-
-
-def _unknown_job(job_id: str) -> JobInfo:
-    return JobInfo(job_id=job_id, state="", source="files")
 
 
 @dataclass(frozen=True)
@@ -173,6 +188,8 @@ class _Case:
         found = by_kind.get(self.facts.outcome.kind, self._diagnose_failed)()
         if found.cause == "out-of-memory" and self.job.max_rss:
             found = replace(found, what=f"{found.what}; the largest task had {self.job.max_rss}")
+        if found.cause == "out-of-memory" and self.facts.attempts:
+            found = _add_memory(found, self.facts.attempts[-1].events)
         if self.run and RESUME in found.advice and is_resumable(self.run):
             found = replace(found, advice=found.advice.replace(RESUME, describe_resume(self.run)))
         state = "" if self.facts.outcome.kind is Kind.UNKNOWN else self.facts.outcome.word
@@ -254,7 +271,7 @@ class _Case:
         rule = next(rule for rule in load_rules().own if rule.state == (self.job.state or "CANCELLED"))
         line = next((seen.line for seen in self.evidence.observations if seen.rule.key == "cancelled"), None)
         inner = judge(self.job, self.evidence)
-        is_failure = inner.sure == "certain" and inner.cause not in _SLURM_KNOWS_BETTER
+        is_failure = inner.sure == "certain" and inner.cause not in (UNKNOWN, *causes_with("state"))
         others = f"before that: {inner.what}" if is_failure else ""
         return rule.make_diagnosis(rule.what.format(by=by), evidence=(line,) if line else (), others=others)
 
@@ -265,7 +282,7 @@ class _Case:
         rule = None if set_up else find_state_rule(self.job.state, self.job.exit_status)
         if set_up and found.cause != "set-up-failed":
             found = replace(found, others=f"the {mask_secrets(set_up.reason)}")
-        if rule and (found.cause in _SLURM_KNOWS_BETTER or found.sure != "certain"):
+        if rule and (found.cause in (UNKNOWN, *causes_with("state")) or found.sure != "certain"):
             found = self._prefer_state(rule, found)
         if found.cause == UNKNOWN:
             found = self._explain_unknown(found)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice, pairwise
+from itertools import compress, islice, pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
@@ -16,9 +16,9 @@ from slurmddp.diagnose import tracebacks
 from slurmddp.diagnose.flight_recorder import Divergence, find_lagging_rank
 from slurmddp.diagnose.line_meanings import HEADER, LAST_TOLD, drop_teardown, drop_tracebacks, means
 from slurmddp.diagnose.log_reader import LogLine, cut_around, make_evidence, read_lines
-from slurmddp.diagnose.prefixes import TIME, strip_prefixes
+from slurmddp.diagnose.prefixes import drop_times, strip_prefixes
 from slurmddp.diagnose.rank_exits import RankExit, parse_rank_exits
-from slurmddp.diagnose.rule_types import Line, Observation, Rule
+from slurmddp.diagnose.rule_types import Line, Observation, Rule, Trait
 from slurmddp.diagnose.rules import end_causes, find_rule
 from slurmddp.diagnose.tracebacks import is_ordinary, line_shape, names_exception, ordinary_lines
 from slurmddp.runs.log_tail import SLACK_S, relative_path
@@ -39,7 +39,6 @@ _MODULE: Final = re.compile(
 _NUMBER: Final = re.compile(r"\d{1,18}")
 PORT_TAKEN: Final = "port-taken"
 IMPORT_ERROR: Final = "import-error"
-_TASKS_OF_NODE: Final = re.compile(r"srun: error: [\w.-]+: tasks \d")
 _Lines = Sequence[LogLine]
 _STEP_OF: Final = re.compile(r"(?i)\b(?:epoch|step|iter(?:ation)?)s?\W{0,3}(\d{1,12}) ?(?:/|of) ?(\d{1,12})\b")
 _NAMED_EXCEPTION: Final = re.compile(
@@ -70,6 +69,10 @@ class Evidence:
         """Return a rank's node; empty if it is not known."""
         return self.hosts.get(rank, "") if rank is not None else ""
 
+    def having(self, trait: Trait) -> list[Observation]:
+        """Return the observations of causes with a trait."""
+        return [seen for seen in self.observations if seen.has(trait)]
+
 
 def make_observation(
     rule: Rule, groups: Mapping[str, str], line: Line, *, rank: int | None = None, host: str = "", **more: Any
@@ -83,6 +86,7 @@ def make_observation(
         sure=rule.sure,
         what=rule.what.format(**groups).strip(": "),
         line=replace(line, text=cut_around(line.text, match.start() if match else 0)),
+        groups=groups,
         rank=own_rank,
         host=groups.get("host") or (host if own_rank == rank else ""),
         **more,
@@ -129,9 +133,8 @@ def observe_tracebacks(lines: _Lines, *, worked: float = -1) -> Iterator[Observa
             hung = any(means(text, "signal") for text in last) and 2 * fresh[end] >= len(shapes) - end  # no more steps
             line, after = traceback.exceptions[index], min(traceback.lines_after, 1 if hung else len(lines))
             frame = traceback.own_frame if line is traceback.exceptions[-1] else None
-            most = (
-                0 if last and not (hung or timed_out) else tracebacks.MOST_AFTER_FATAL
-            )  # another one ended the program
+            is_other = last and not (hung or timed_out)  # another one ended the program
+            most = 0 if is_other else tracebacks.MOST_AFTER_FATAL
             more = {"lines_after": after, "ran_on": after > most or line.at < worked}
             yield _observe(rule, groups, line, frame=make_evidence(frame) if frame else None, **more)
 
@@ -143,11 +146,12 @@ def observe_lines(lines: _Lines, printed: _Lines = (), *, begun: float = -1) -> 
     after which the program tried again. What has no rank was outlived where the ranks have `begun` behind it.
     """
     known: set[tuple[object, ...]] = set()
-    ordinary_after = tracebacks.count_from([is_ordinary(line) and not means(line.text, "noise") for line in lines])
-    work = _find_work(lines)
+    ordinary_after = tracebacks.count_from([is_ordinary(line.text) and not means(line.text, "noise") for line in lines])
+    work = _find_progress(lines)
     killed = _find_work(lines, least=tracebacks.MOST_AFTER_FATAL + 1)  # a step works on until it is killed
     for index, line in enumerate(lines):
-        worked = killed if means(line.text, "slurm") else work if line.rank is not None else max(work, begun)
+        is_end = means(line.text, "slurm") and means(line.text, "end", "job end", "launcher end")
+        worked = killed if is_end else work if line.rank is not None else max(work, begun)
         match = find_rule(line.text)
         rank = line.rank if match and match[0].role == "symptom" else None  # each rank that waited is counted
         if match and (kind := (match[0].key, match[0].general, match[0].role, rank)) not in known:
@@ -162,22 +166,31 @@ def observe_lines(lines: _Lines, printed: _Lines = (), *, begun: float = -1) -> 
 def _find_work(lines: _Lines, *, least: int = 1) -> float:
     """Return where the `least`-last line is at which a program was at work; -1 if a bad end is told behind the last.
 
-    Where a rank fails, others are at work for a while.
+    Where a rank fails, others are at work for a while: a few such lines behind its end do not count.
     """
-    works = [*islice((at for at in reversed(range(len(lines))) if means(lines[at].text, "at work")), least)]
-    if len(works) < least or any(means(line.text, "ended") for line in lines[works[0] + 1 :]):
-        return -1
-    return lines[works[-1]].at
+    works = [at for at, line in enumerate(lines) if means(line.text, "at work")]
+    few = max(least, _CLOSING_LINES + 1)
+    end = lines[works[-few] if len(works) >= few else 0 :]
+    return -1 if len(works) < least or any(means(line.text, "ended") for line in end) else lines[works[-least]].at
 
 
-def _find_progress(lines: _Lines, *, least: int = 1) -> float:
-    """Return where a program that then told of its good end printed a line like others last; else where it worked."""
-    told = [at for at, line in enumerate(lines) if is_ordinary(line) and not names_exception(line.text)]
-    shapes = [line_shape(lines[at].text) for at in told]
-    if not any(tracebacks.tells_good_end(lines, at) for at in told[-_CLOSING_LINES:]):
+def _find_progress(lines: _Lines, *, least: int = 1, shapes: bool = False) -> float:
+    """Return up to where a program went on that told of its good end, or whose end is calm; else where it worked.
+
+    The last lines do not count: a script prints some also behind a program that failed. With `shapes`, only lines like
+    others do: they are of its steps.
+    """
+    last = [line.text for line in lines if line.text.strip() and not means(line.text, "closing")][-_LAST_LINES:]
+    is_calm = not any(means(text, "wrong", "ended", "slurm", "doubtful", "waiting") for text in last)
+    own = [at for at, line in enumerate(lines) if is_ordinary(line.text) and not names_exception(line.text)]
+    said = any(tracebacks.tells_good_end(lines, at) for at in own[-_CLOSING_LINES:])
+    ended_well = said or _find_good_end(lines) or _find_summary(lines)
+    if not (ended_well or is_calm):
         return _find_work(lines, least=least)
-    same = Counter(shapes)
-    return max((lines[at].at for at, shape in zip(told, shapes, strict=True) if same[shape] > 1), default=-1)
+    same = Counter(line_shape(lines[at].text) for at in own)
+    steps = [lines[at] for at in own if not shapes or same[line_shape(lines[at].text)] > 1]
+    most = 0 if said and shapes else _CLOSING_LINES if ended_well else tracebacks.MOST_AFTER_FATAL
+    return max(steps[-most - 1].at if len(steps) > most else -1.0, _find_work(lines, least=least))
 
 
 def _has_begun(line: LogLine, printed: Sequence[LogLine]) -> bool:
@@ -254,10 +267,8 @@ def _last_words(lines: Sequence[LogLine]) -> Iterator[tuple[LogLine, int]]:
     told = [line for line in lines if line.text.strip() and not means(line.text, "warning")]
     if any(means(line.text, "good end") for line in told[-LAST_TOLD:]):
         return
-    ordinary = [is_ordinary(line) and not means(line.text, "wrong") for line in lines]
-    end = [line_shape(line.text) for line, is_one in zip(lines, ordinary, strict=True) if is_one][
-        -tracebacks.OUTLIVED_LINES :
-    ]
+    ordinary = [is_ordinary(line.text) and not means(line.text, "wrong") for line in lines]
+    end = [line_shape(line.text) for line in compress(lines, ordinary)][-tracebacks.OUTLIVED_LINES :]
     most = tracebacks.OUTLIVED_LINES if len(set(end)) > len(end) / 2 else tracebacks.MOST_AFTER_FATAL
     for line, after in zip(lines, tracebacks.count_from(ordinary)[1:], strict=True):
         if after <= most and not means(line.text, "harmless", "at work"):
@@ -267,10 +278,9 @@ def _last_words(lines: Sequence[LogLine]) -> Iterator[tuple[LogLine, int]]:
 def find_suspicious_lines(lines: Sequence[LogLine]) -> tuple[Line, ...]:
     """Return the first lines that look wrong; the last lines if none does."""
     printed = [line for line in lines if line.text.strip()]
-    wrong = [line for line in printed if means(line.text, "wrong")] or [
-        line for line in printed if means(line.text, "doubtful")
-    ]
-    return tuple(map(make_evidence, wrong[:SUSPICIOUS_LINES] or printed[-SUSPICIOUS_LINES:]))
+    wrong = [line for line in printed if means(line.text, "wrong")]
+    doubtful = [line for line in printed if means(line.text, "doubtful")]
+    return tuple(map(make_evidence, (wrong or doubtful)[:SUSPICIOUS_LINES] or printed[-SUSPICIOUS_LINES:]))
 
 
 def read_log_evidence(
@@ -288,7 +298,7 @@ def read_log_evidence(
         files, kept = [*map(tracebacks.drop_noise, files)], [*map(tracebacks.drop_noise, kept)]
     exits = parse_rank_exits(*([line for file in part for line in file] for part in (files, kept)))
     found = _read_evidence(kept, files, exits, has_failed=has_failed)
-    if found.observations or exits:
+    if found.observations or exits or kept == files:
         return found
     again = _read_evidence([drop_tracebacks(file) for file in files], files, exits, has_failed=has_failed)
     return replace(_read_evidence(files, files, exits, has_failed=has_failed), observations=again.observations)
@@ -299,13 +309,14 @@ def _read_evidence(
 ) -> Evidence:
     """Return what the files show; `printed` are all lines of each, also those that were left out."""
     lines = [line for file in files for line in file]
-    spoken = (line for line in lines if line.rank is not None and is_ordinary(line) and not means(line.text, "noise"))
-    heard = {line.rank for line in spoken}
+    spoken = (line for line in lines if is_ordinary(line.text) and not means(line.text, "noise"))
+    heard = {line.rank for line in spoken} - {None}
     may_go_on = not (has_failed or exits)
     found = [seen for part in zip(files, printed, strict=True) for seen in _observe_file(*part)]
     has_wrong_end = any(means(line.text, "wrong") for file in files for line in file[_HEAD_LINES:][-_LAST_LINES:])
     may_be_well = may_go_on and not has_wrong_end
-    stopped = (line for file in files for at in [_find_progress(file)] for line in file if line.at > at)
+    worked = [max(_find_progress(file), _find_progress(file, shapes=True)) for file in files]
+    stopped = (line for file, at in zip(files, worked, strict=True) for line in file if line.at > at)
     has_ended = not may_go_on or any(means(line.text, "ended") for line in stopped)
     ordinary = Counter({relative_path(file[0].path): len(ordinary_lines(file)) for file in files if file})
     counts = partial(_counts, ordinary=ordinary, may_be_well=may_be_well, has_ended=has_ended)
@@ -347,7 +358,7 @@ def _find_good_end(lines: Sequence[LogLine]) -> Line | None:
     """Return the line that tells of a good end; launchers and Slurm may end what is left of the job after it."""
     told = [line for line in lines if line.text.strip() and not means(line.text, "closing")]
     was_ended = any(means(line.text, "slurm") for line in told[-LAST_TOLD:])
-    ordinary = [line for line in told if is_ordinary(line)][-_CLOSING_LINES:]
+    ordinary = [line for line in told if is_ordinary(line.text)][-_CLOSING_LINES:]
     is_bad = any(means(line.text, "ended") for line in told[-LAST_TOLD:])  # it may print a summary all the same
     for line in reversed(ordinary if was_ended else told[-LAST_TOLD:]):
         is_good = means(line.text, "good end") or (was_ended and tracebacks.tells_good_end(lines, lines.index(line)))
@@ -377,7 +388,7 @@ def _find_summary(lines: Sequence[LogLine]) -> Line | None:
 def _find_launchers(lines: Sequence[LogLine], exits: Sequence[RankExit]) -> Sequence[LogLine]:
     """Return the lines of launchers if several ranks print some, or a command, and ranks share a node."""
     hosts = [host for host, _ in {(end.host, end.number) for end in exits if end.host}]
-    shared = len(hosts) > len(set(hosts)) or any(_TASKS_OF_NODE.match(end.line.text) for end in exits)
+    shared = len(hosts) > len(set(hosts)) or any(means(end.line.text, "tasks") for end in exits)
     found = [line for line in lines if shared and line.rank is not None and means(line.text, "launcher")]
     commands = [line for line in lines if shared and " --nproc" in line.text and means(line.text, "launcher")]
     return found if len({line.rank for line in found}) > 1 else commands
@@ -395,12 +406,12 @@ def _counts(seen: Observation, ordinary: Counter[str], *, may_be_well: bool, has
 def _read_last_start(path: Path, rank: int | None) -> list[LogLine]:
     """Return the lines of the last start in a file, in the order of time."""
     lines = _last_start(tracebacks.drop_waiting(_order_by_time(strip_prefixes(read_lines(path)))))
-    return [line._replace(rank=line.rank if rank is None else rank) for line in lines]
+    return [*lines] if rank is None else [line._replace(rank=rank) for line in lines]
 
 
 def _order_by_time(lines: Sequence[LogLine]) -> list[LogLine]:
     """Return the lines in the order of time, each with the time above it; where clocks differ, as they stand."""
-    stamped = [(index, line.time) for index, line in enumerate(lines) if line.time is not None and is_ordinary(line)]
+    stamped = [(at, line.time) for at, line in enumerate(lines) if line.time is not None and is_ordinary(line.text)]
     jumps = [at for at, (one, two) in enumerate(pairwise(stamped), 1) if two[1] < one[1] - SLACK_S]
     parts = [two - one for one, two in pairwise([0, *jumps, len(stamped)])]
     stamps, starts = dict(stamped), {stamped[at][0] for at in jumps}
@@ -438,16 +449,14 @@ def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
         if means(line.text, "job end", "restart"):
             starts += [] if index in continued and means(line.text, "job end") else [index + 1]
             sure |= {index + 1} if index < well or shapes[index + 1] == shapes[0] else set()
-        elif end and has_head and shapes[index : index + 2] == shapes[:2]:
+        elif end and has_head and shapes[index : index + 2] == shapes[:2] and index not in continued:
             starts.append(index)
             sure |= {index} if index < well or means(end, "good end", "no start") else set()
             end = ""
         if means(line.text, "launcher end", "end", "good end", "no start") and not means(end, "good end"):
             end = line.text
-    long = (
-        start for start in sorted(starts, reverse=True) if after[start] > tracebacks.MOST_AFTER_FATAL or start in sure
-    )
-    return lines[next(long, 0) :]
+    long = (start for start in starts if after[start] > tracebacks.MOST_AFTER_FATAL or start in sure)
+    return lines[max(long, default=0) :]
 
 
 def _find_messages(lines: _Lines) -> set[int]:
@@ -488,7 +497,7 @@ def _find_again(lines: _Lines, shapes: Sequence[str], own: Container[int]) -> It
         gap = index if index and (line.time or 0.0) - (lines[index - 1].time or math.inf) > _GAP_S else gap
         if line.offset not in own:
             continue
-        bound, match = max(end, gap), _NUMBER.search(re.sub(TIME, "", line.text))
+        bound, match = max(end, gap), _NUMBER.search(drop_times(line.text))
         kind, number = (line.rank, shapes[index]), int(match[0]) if match else 0
         first, most, last = seen.get(kind, (number, number, index))
         begins = number <= first < most and rose <= last < bound
@@ -505,16 +514,17 @@ def _find_again(lines: _Lines, shapes: Sequence[str], own: Container[int]) -> It
 
 
 def _find_continued(lines: Sequence[LogLine], shapes: Sequence[str], own: Container[int]) -> frozenset[int]:
-    """Return the lines whose program goes on behind them: its next line is as one before, with no lower number."""
+    """Return the lines behind which a program goes on: its next own line is as one before, with no lower number."""
     last: dict[str, int] = {}
     found: list[int] = []
     behind: list[int] = []
     for index, line in enumerate(lines):
-        behind.append(index)
         if line.offset in own:
             number = int(match[0]) if (match := _NUMBER.search(line.text)) else -1
             found += behind if 0 <= last.get(shapes[index], -1) <= number else []
             last[shapes[index]], behind = number, []
+        else:
+            behind.append(index)
     return frozenset(found)
 
 
@@ -522,9 +532,9 @@ def _observe_file(lines: Sequence[LogLine], printed: Sequence[LogLine]) -> list[
     """Return what a file shows, in its order; the tracebacks of each program are read from its own lines."""
     streams: dict[str, list[LogLine]] = {}
     for line in lines:
-        stream = str(line.rank) if line.rank is not None else re.sub(TIME, "", line.prefix)  # of one program
+        stream = str(line.rank) if line.rank is not None else drop_times(line.prefix)  # of one program
         streams.setdefault(stream, []).append(line)
-    at, begun = _find_progress(lines, least=_CLOSING_LINES + 1), _find_ranks(printed)
+    at, begun = _find_progress(lines, least=_CLOSING_LINES + 1, shapes=True), _find_ranks(printed)
     found: list[Observation] = []
     for part in streams.values():
         found += observe_tracebacks(part, worked=max(at, begun) if part[0].rank is None else at)

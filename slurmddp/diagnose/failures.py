@@ -3,20 +3,18 @@
 What Slurm says of jobs that have recorded no end is handed in.
 """
 
+import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from slurmddp.diagnose.diagnosis import diagnose_attempt, diagnose_ended, diagnose_set_up
 from slurmddp.diagnose.rule_types import Diagnosis
-from slurmddp.runs.facts import Attempt, read_run, set_up_failure
+from slurmddp.runs.facts import Attempt, Run, set_up_failure
 from slurmddp.runs.layout import RunDir
-from slurmddp.slurm.job_info import JobInfo
 from slurmddp.text import format_table, list_some
 
-_RECENT: Final = 5  # a failure is compared with so many before it
-_SEARCHED_RUNS: Final = 50  # they are looked for in so many runs, those that changed last
 _SHOWN_NODES: Final = 4
 _HOUR_S: Final = 3600.0
 
@@ -25,40 +23,33 @@ _HOUR_S: Final = 3600.0
 class Failure:
     """One attempt that failed."""
 
-    run: str
-    job: str
+    name: str
+    job_id: str
     time: float  # when it ended, in seconds since 1970
     diagnosis: Diagnosis
     nodes: tuple[str, ...]  # the node of the first rank that failed; empty if it is not known
     lost_gpu_hours: float  # the time since its last checkpoint, or since its start, times its ranks
 
 
-def find_failures(
-    runs: Sequence[RunDir],
-    *,
-    since: float,
-    answers: Mapping[RunDir, Mapping[str, JobInfo]] | None = None,
-    environ: Mapping[str, str] | None = None,
-) -> Iterator[Failure]:
+def find_failures(runs: Iterable[Run], *, since: float, environ: Mapping[str, str] | None = None) -> Iterator[Failure]:
     """Yield the attempts and the set-ups of these runs that failed after a time, in seconds since 1970.
 
-    `answers` is what Slurm says of jobs that have recorded no end, which is that of their last attempt; with `environ`
-    it is asked which nodes these have lost.
+    Of a job that has recorded no end, what Slurm says is the end of its last attempt; with `environ` it is asked which
+    nodes such a job has lost.
     """
-    for folder in runs:
-        for job in read_run(folder, (answers or {}).get(folder), silent=True).jobs:
-            events, ended = job.history.supervision, set_up_failure(folder, job.job_id, ())
-            if ended and ended.time >= since:
-                found = diagnose_set_up(folder, job.job_id, events, ended)
-                yield _make_failure(folder, job.job_id, found, (), ended.time)
-            ended_by_slurm = job.slurm if job.slurm and job.outcome.final else None
-            for attempt in job.attempts[:-1] if ended_by_slurm else job.attempts:
-                if attempt.outcome.kind.failed and (attempt.outcome.time or 0.0) >= since:
-                    found = diagnose_attempt(folder, job.job_id, attempt.name, events)
-                    yield _make_failure(folder, job.job_id, found, [attempt], attempt.outcome.time or 0.0)
-            if ended_by_slurm and job.outcome.kind.failed and (job.outcome.time or 0.0) >= since:
-                found = diagnose_ended(folder, ended_by_slurm, environ or {})
-                yield _make_failure(folder, job.job_id, found, job.attempts[-1:], job.outcome.time or 0.0)
+    for folder, job in ((run.folder, job) for run in runs for job in run.jobs):
+        events, ended = job.history.supervision, set_up_failure(folder, job.job_id, ())
+        if ended and ended.time >= since:
+            found = diagnose_set_up(folder, job.job_id, events, ended)
+            yield _make_failure(folder, job.job_id, found, (), ended.time)
+        ended_by_slurm = job.slurm if job.slurm and job.outcome.final else None
+        for attempt in job.attempts[:-1] if ended_by_slurm else job.attempts:
+            if attempt.outcome.meaning.failed and (attempt.outcome.time or 0.0) >= since:
+                found = diagnose_attempt(folder, job.job_id, attempt.name, events)
+                yield _make_failure(folder, job.job_id, found, [attempt], attempt.outcome.time or 0.0)
+        if ended_by_slurm and job.outcome.meaning.failed and (job.outcome.time or 0.0) >= since:
+            found = diagnose_ended(folder, ended_by_slurm, environ or {})
+            yield _make_failure(folder, job.job_id, found, job.attempts[-1:], job.outcome.time or 0.0)
 
 
 def _make_failure(run: RunDir, job_id: str, found: Diagnosis, attempts: Sequence[Attempt], ended: float) -> Failure:
@@ -68,27 +59,11 @@ def _make_failure(run: RunDir, job_id: str, found: Diagnosis, attempts: Sequence
         begin, ranks = events.last("checkpoint") or events.events[0], events.last("start")
         gpu_hours = max(0.0, ended - begin.time) * (ranks.count("world_size") if ranks else 0) / _HOUR_S
     nodes = (found.host,) if found.host else ()
-    return Failure(run=run.path.name, job=job_id, time=ended, diagnosis=found, nodes=nodes, lost_gpu_hours=gpu_hours)
+    name = run.path.name
+    return Failure(name=name, job_id=job_id, time=ended, diagnosis=found, nodes=nodes, lost_gpu_hours=gpu_hours)
 
 
-def compare_with_others(found: Diagnosis, run: RunDir) -> Diagnosis:
-    """Return the diagnosis with what recent failures of other runs in the same folder have in common with it."""
-    folder = (run.sweep or run).path.parent
-    paths = [path for path in folder.iterdir() if path.is_dir() and path != run.path]
-    newest = sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)[:_SEARCHED_RUNS]
-    others = sorted(find_failures([*map(RunDir, newest)], since=0.0), key=lambda failure: failure.time)[-_RECENT:]
-    words = [found.others] if found.others else []
-    same_node = [failure for failure in others if found.host and found.host in failure.nodes]
-    if same_node:
-        many = f"{len(same_node)} of the {len(others)} failures"
-        words.append(f"{found.host} had a part in {many} of other runs before it")
-    alike = (other for other in others if (other.diagnosis.cause, other.diagnosis.what) == (found.cause, found.what))
-    if same := sorted({other.run for other in alike}):
-        words.append(f"the same in {', '.join(same)}")
-    return replace(found, others="; ".join(words))
-
-
-def format_failures(failures: Sequence[Failure]) -> list[str]:
+def format_failures(failures: Sequence[Failure], width: int = sys.maxsize) -> list[str]:
     """Return a table with a row for each cause, the costliest first; below it the nodes with several failures."""
     by_cause: dict[str, list[Failure]] = {}
     for failure in failures:
@@ -98,10 +73,11 @@ def format_failures(failures: Sequence[Failure]) -> list[str]:
     for cause, group in ordered:
         nodes = list(dict.fromkeys(node for failure in group for node in failure.nodes))
         lost = f"{sum(one.lost_gpu_hours for one in group):.3g}"
-        runs = ", ".join(dict.fromkeys(one.run for one in group))
+        runs = ", ".join(dict.fromkeys(one.name for one in group))
         rows.append([cause, str(len(group)), lost, list_some(nodes, _SHOWN_NODES), runs])
-    table = format_table([["CAUSE", "FAILURES", "GPU-HOURS LOST", "NODES", "RUNS"], *rows], right=(1, 2))
+    head = ["CAUSE", "FAILURES", "GPU-HOURS LOST", "NODES", "RUNS"]
+    table = format_table(rows, head=head, right=(1, 2), width=width)
     counted = Counter(node for failure in failures for node in failure.nodes).most_common()
     part = f"of {len(failures)} failures"
     repeated = [f"{node} had a part in {number} {part}" for node, number in counted if number > 1]
-    return [line.rstrip() for line in table] + repeated[:_SHOWN_NODES]
+    return table + repeated[:_SHOWN_NODES]

@@ -18,7 +18,8 @@ Meaning = Literal[
     "slurm", "system", "closing", "advice", "fact", "ended", "warning", "harmless", "wrong", "doubtful", "good end",
     "done", "summary", "end", "launcher end", "script", "begun", "at work", "launcher", "launcher error", "signal",
     "child frame", "child error", "exception", "wrapper", "timed out", "job end", "restart", "noise", "waiting",
-    "no start", "finally", "bad status",
+    "no start", "finally", "bad status", "supervisor", "tasks", "frame", "library", "imported", "caught", "headless",
+    "dotted", "rich end", "sentence", "of logging",
 ]  # fmt: skip
 _LISTS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))["lines"]
 _LINES: Final = [(name, one) for table in _LISTS for name in table if name != "by" for one in table[name]]
@@ -28,17 +29,16 @@ LINKS: Final = (
     "The above exception was the direct cause of the following exception:",
     "During handling of the above exception, another exception occurred:",
 )
+MOST_KEPT: Final = 2**17  # so many lines are kept with what was found of each: it is looked at many times
 _MOST_LINES: Final = 60  # lines of a traceback of a launcher, or of a child whose parent has died
 LAST_TOLD: Final = 10  # a good end is told in one of so many lines at the end
 _WARNED: Final = re.compile(r"WARN|(?:^|[\s\]:])W\d{4} \d\d:")  # in a prefix: of Python's loggers, or of torch's
-_CAUGHT: Final = re.compile(r"(?:(?:INFO|DEBUG)\b.*|Import of \S+ from \S+ failed with): Traceback \(")
-_IMPORTED: Final = re.compile(r'\s*File "[^"]*/(?:site|dist)-packages/[^"]*", line \d+, in <module>')
 
 
-@lru_cache(maxsize=2**17)  # the lines of one file: each is looked at several times
+@lru_cache(maxsize=MOST_KEPT)
 def find_meanings(text: str) -> frozenset[str]:
     """Return all that a line means; nothing for an ordinary line."""
-    return frozenset(_LINES[number][0] for number in _SET.Match(text) or ())
+    return frozenset(_LINES[number][0] for number in _SET.Match(text.encode("utf-8", "replace")) or ())
 
 
 def means(text: str, *meanings: Meaning) -> bool:
@@ -59,9 +59,7 @@ def drop_tracebacks(lines: Sequence[LogLine]) -> list[LogLine]:
         if index not in dropped and line.text.endswith(HEADER):
             logged = (mixed and _find_warned(lines, index)) or _find_logged(lines, index)
             dropped |= logged or _find_teardown(lines, index, is_linked=index - 1 in dropped)
-        elif line.text.startswith("Exception ignored in: <_io.") and _text(lines, index + 1).startswith(
-            "BrokenPipeError"
-        ):
+        elif line.text.startswith("Exception ignored in: <_io.") and "BrokenPipeError" in _text(lines, index + 1):
             dropped |= {index, index + 1}
     return [line for index, line in enumerate(lines) if index not in dropped]
 
@@ -86,7 +84,7 @@ def _find_logged(lines: Sequence[LogLine], head: int) -> set[int]:
     It begins where it was caught. One that ends a program begins in the program's own file, or is the last that it
     prints.
     """
-    if not (_IMPORTED.match(_text(lines, head + 1)) or _CAUGHT.match(lines[head].text)):
+    if not (means(_text(lines, head + 1), "imported") or means(lines[head].text, "caught")):
         return set()
     end = next((index for index in range(head + 2, len(lines)) if not lines[index].text.startswith(" ")), head)
     own = (line.text for line in lines[end + 1 :] if line.rank == lines[head].rank)

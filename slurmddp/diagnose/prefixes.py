@@ -1,60 +1,36 @@
-"""What stands before each line of an output: labels of launchers, timestamps, hosts, names of loggers. Pure.
+"""What stands before each line of an output: labels of launchers, timestamps, hosts, names of loggers.
 
-A prefix is found by its repetition: nearly all lines begin with it, or the header of a traceback and the line below.
+Their forms are in `prefixes.toml`. A prefix is found by its repetition: nearly all lines begin with it, or the header
+of a traceback and the line below.
 """
 
 import re
+import tomllib
 from collections.abc import Sequence
 from itertools import islice, pairwise
+from pathlib import Path
 from typing import Final
 
 from slurmddp.diagnose.line_meanings import HEADER, means
 from slurmddp.diagnose.log_reader import LogLine
 
 REPEATED_SHARE: Final = 0.9  # a prefix stands before more than this share of the lines
-SAMPLE: Final = 500  # so many lines are looked at to find a prefix
+SAMPLE: Final = 2000  # so many lines are looked at to find a prefix
 _FEWEST_LINES: Final = 4
 _MOST_PREFIXES: Final = 6
-TIME: Final = (
-    r"[\[(]?"
-    r"(?:\d{4}[-/.]\d\d[-/.]\d\d[T _]|\d\d[-/]\d\d(?:[-/]\d\d)?[ _]|\w{3} +\d{1,2} (?:\d{4} )?|"
-    r"\d{1,2}/\w{3}/\d{4}[: ])?"
-    r"\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z| ?[+-]\d\d:?\d\d)?[\])]?"
-)
-_PROGRAMS: Final = r"srun|sbatch|slurm[\w-]+|torchrun|mpirun|bash|error|fatal|warning"
-_EXCEPTION: Final = r"\w*(?:Error|Exception|Warning|Exit|Interrupt)"
-_CLEAR_KINDS: Final = tuple(
-    re.compile(pattern)
-    for pattern in (
-        rf"{TIME}(?: ?[:,|] ?| |$)",
-        r"\[\d+,(?P<rank>\d+)\]<\w+>: ?",  # mpirun --tag-output
-        r"\((?=[^()]*\bpid=\d)[^()]*\) ?",  # Ray
-        r"\[(?:rank|default)(?P<rank>\d+)\]:? ?",
-        r"\[?[Rr]ank[ _:=]?(?P<rank>\d+)\]?[:|] ?",
-    )
-)
-"""What a prefix is made of, each for the beginning of a line; the group `rank` names a rank."""
-_OTHER_KINDS: Final = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"\[(?P<rank>\d{1,5})\]:? ?",
-        r" *(?P<rank>\d{1,5}): ?",  # srun --label
-        r"(?:std(?:err|out))(?: [FP])?[:| ] ?",
-        r"(?P<host>[\w.-]+) [\w./@-]+\[\d+\]: ?",  # journald
-        r"[\w.-]+ +\| ?",  # docker compose
-        r"(?:INFO {5}|(?:DEBUG|ERROR) {4}|WARNING {2}|CRITICAL )",  # rich
-        r"\[?(?:TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\]?(?: *[:|-]+ ?| {1,2})",
-        r"(?:pod|container)/\S+ ",
-        r"\[(?:pod/)?[\w./-]+\] ",  # kubectl logs --prefix
-        rf"(?!(?:{_PROGRAMS}|{_EXCEPTION}): )(?P<host>[A-Za-z\d][\w.-]*): ",  # pdsh, DeepSpeed
-        r"[>|] ?",
-    )
-)
-"""The same, of kinds that a short text may begin with by chance."""
-_RAY_COUNT: Final = re.compile(r" \[repeated \d+x across cluster\](?: \(Ray .*)?$")
-"""How Ray ends a line that several of its processes printed."""
-_RANK_LABEL: Final = re.compile(r"\[(?:rank|default)(?P<rank>\d+)\]: ?")
-_RANK_IN_PREFIX: Final = re.compile(r"\brank[ _:=]*(\d+)|\[\d+,(\d+)\]|\[default(\d+)\]", re.IGNORECASE)
+_FORMS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+_TIME: Final = re.compile(_FORMS["time"])
+_RANK_LABEL, _RANK_IN_PREFIX, _RAY_COUNT = (re.compile(_FORMS[name]) for name in ("label", "rank", "repeated"))
+
+
+def _compile_kinds(name: str) -> tuple[re.Pattern[str], ...]:
+    """Return what a prefix is made of, each for the beginning of a line."""
+    texts = (text.replace("{time}", _FORMS["time"]).replace("{word}", _FORMS["word"]) for text in _FORMS[name].values())
+    return tuple(map(re.compile, texts))
+
+
+_CLEAR_KINDS: Final = _compile_kinds("clear")
+_OTHER_KINDS: Final = _compile_kinds("other")
 
 
 def strip_prefixes(lines: Sequence[LogLine]) -> list[LogLine]:
@@ -62,8 +38,8 @@ def strip_prefixes(lines: Sequence[LogLine]) -> list[LogLine]:
     indent = min((len(line.text) - len(line.text.lstrip()) for line in lines), default=0)
     found = [line._replace(text=_RAY_COUNT.sub("", line.text[indent:])) for line in lines]
     for _ in range(_MOST_PREFIXES):
-        printed = [line.text for line in found if not means(line.text, "slurm", "closing")]
-        sample = printed[:: max(1, len(printed) // SAMPLE)]
+        some = (line.text for line in found[:: max(1, len(found) // SAMPLE)])
+        sample = [text for text in some if not means(text, "slurm", "closing")]
         kinds = _CLEAR_KINDS if len(sample) < _FEWEST_LINES else (*_CLEAR_KINDS, *_OTHER_KINDS)
         needed = max(1.0, REPEATED_SHARE * len(sample))
         kind = next((kind for kind in kinds if sum(1 for text in sample if kind.match(text)) >= needed), None)
@@ -71,6 +47,11 @@ def strip_prefixes(lines: Sequence[LogLine]) -> list[LogLine]:
             break
         found = [_strip(line, kind) for line in found]
     return [_strip(line, _RANK_LABEL) for line in _strip_around_tracebacks(found)]
+
+
+def drop_times(text: str) -> str:
+    """Return a text without timestamps."""
+    return _TIME.sub("", text) if text.count(":") > 1 else text  # the pattern is slow
 
 
 def _strip_around_tracebacks(lines: Sequence[LogLine]) -> list[LogLine]:

@@ -1,68 +1,31 @@
-"""How ranks ended, by the messages of their launchers: srun, torchrun, mpirun, bash and slurmddp's own. Pure."""
+"""How ranks ended, by the messages of their launchers: srun, torchrun, mpirun, bash and slurmddp's own.
+
+The forms of the messages are in `rank_exits.toml`.
+"""
 
 import re
+import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Final
 
 from slurmddp.diagnose.line_meanings import is_prose
 from slurmddp.diagnose.log_reader import LogLine, cut_around
 from slurmddp.diagnose.rule_types import compile_regex, compile_set
 
-_TASKS: Final = r"srun: error: (?P<host>[\w.,[\]-]+): tasks? (?P<task>\d+)[\d,-]*: "  # the first stands for all
-_CODE: Final = r"(?i:return ?code|exit ?code|exit status|exited with(?: code)?)[ =:]*"
-_ENDED_BY: Final = (
-    r"(?:terminated|died|killed|received|crashed|exited)(?: with| by| on| due to)?(?: signal)? <?(?:Signals\.)?"
+_FORMS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+_OF_A_RANK, _OF_ANY = (tuple(map(compile_regex, _FORMS[name])) for name in ("of a rank", "of any"))
+_TELLS_END: Final = compile_set([*_FORMS["of a rank"], *_FORMS["of any"]])
+_NOT_MEANT, _LAST_WORD, _PROMPT, _ROOT_CAUSE_FIELD = (
+    compile_regex(_FORMS[name]) for name in ("not meant", "last word", "prompt", "root cause field")
 )
-_NUMBER_ENDS: Final = r"(?:[^\w.,]|[.,](?:\D|$)|$)"  # a whole number has it behind: `9, ` and `9.` but not `9.5`
-_SIGNAL: Final = "SIG(?:KILL|SEGV|ABRT|BUS|ILL)"
-_SHELL: Final = r"(?:\S+: line \d+: +\d+ |^\[\d+\] +(?:\+ +)?\d+ |^zsh: )"
-_OF_A_RANK: Final = tuple(
-    compile_regex(pattern)
-    for pattern in (
-        rf"{_TASKS}Exited with exit code (?P<status>\d+)",
-        rf"{_TASKS}(?P<word>.+)",
-        r"Abort\((?P<status>\d+)\) on node \d+ \(rank (?P<rank>\d+) in comm 0\): application called MPI_Abort",
-        r"torchrun: rank (?P<rank>\d+) \(pid \d+\) (?:was killed by (?P<signal>\w+)|ended with (?P<status>\d+))",
-        r"rank (?P<rank>\d+) \(pid \d+\) ended with status (?P<status>\d+); stopping the others",
-        r"\S*ProcessExitedException: process (?P<rank>\d+) terminated with signal (?P<signal>SIG\w+)",
-        r"\w+ noticed that process rank (?P<rank>\d+) .*on node (?P<host>\S+) exited on signal (?P<number>\d+)",
-    )
-)
-"""For the beginning of a line that names the rank or the tasks."""
-_OF_ANY: Final = tuple(
-    compile_regex(pattern)
-    for pattern in (
-        rf"{_CODE}-(?P<number>4|6|7|9|11){_NUMBER_ENDS}",
-        r"^= +EXIT CODE: (?P<number>4|6|7|9|11)$",  # of MPICH's launcher
-        rf"{_CODE}(?P<status>13[24579]){_NUMBER_ENDS}",
-        r"(?i:(?:killed|terminated|interrupted) by signal:?|caught signal|failed with signal) (?P<number>4|6|7|9|11)\b",
-        r"(?i:WTERMSIG|received signal:?|EXIT STRING.*\(signal) (?P<number>4|6|7|9|11)\b",
-        r"\b[Ss]ignal (?P<number>4|6|7|9|11) \(",
-        rf"(?:{_ENDED_BY}|exit codes? .*|\*\*\* |Signal \d+ \()(?P<signal>{_SIGNAL})\b",
-        rf"{_SHELL}(?P<word>[Kk]illed|[Tt]erminated|[Ss]egmentation fault|[Bb]us error|[Aa]bort(?:ed)?)\b",
-        rf"{_SHELL}(?P<word>[Ii]llegal (?:hardware )?instruction)\b",
-    )
-)
-"""For any part of a line that names no rank."""
-_TELLS_END: Final = compile_set(regex.pattern for regex in (*_OF_A_RANK, *_OF_ANY))
-_NOT_MEANT: Final = compile_regex(r"\bSIG\w+ (?:by OOM|or )")
-_LAST_WORD: Final = compile_regex(
-    r"(?:^|[])%|/]) ?(?P<word>Killed|Segmentation fault|Bus error|Aborted|Illegal instruction|Terminated)"
-    r"(?: \(core dumped\))?$"
-)
-_PROMPT: Final = compile_regex(r"(?:\([\w.-]+\) ?)?[\w\[].*[@:~\]].*[$#%>](?: |$)|(?:real|user|sys)\s+\d|\W*$")
+_SIGNALS: Final = {number: name for name, number in _FORMS["signals"].items()}
+_SIGNAL_WORDS: Final = _FORMS["words"]
 _ROOT_CAUSE: Final = "Root Cause (first observed failure):"
-_ROOT_CAUSE_FIELD: Final = compile_regex(r"\s+(?P<name>time|host|rank|exitcode)\s+: (?P<value>\S+)")
 _ROOT_CAUSE_LINES: Final = 20  # other ranks may print between them
-_SIGNALS: Final = {9: "SIGKILL", 11: "SIGSEGV", 7: "SIGBUS", 6: "SIGABRT", 4: "SIGILL", 15: "SIGTERM"}
-_SIGNAL_WORDS: Final = {
-    "abort": "SIGABRT", "aborted": "SIGABRT", "killed": "SIGKILL", "segmentation fault": "SIGSEGV",
-    "illegal instruction": "SIGILL", "illegal hardware instruction": "SIGILL", "bus error": "SIGBUS",
-    "terminated": "SIGTERM", "out of memory": "out of memory",
-}  # fmt: skip
 _LAST_LINES: Final = 5  # a shell names a signal in one of so many lines at the end, below which are only its prompts
 _SEARCHED_LINES: Final = 500  # so many are looked at to find them among lines of no letters, as the borders of tables
 _LETTER: Final = re.compile(r"[^\W_]")

@@ -6,7 +6,7 @@ meant.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, Final, Literal
 
@@ -24,6 +24,15 @@ output that shows no cause otherwise. There the patterns for exceptions are sear
 
 Sure = Literal["certain", "likely", "unknown"]
 
+Node = Literal["", "proof", "hint", "connection"]
+"""A proof is enough to leave the node out at the next start, of hints it takes two from different runs. A connection
+has two ends: the node that is an end of all that failed is meant."""
+
+Trait = Literal[
+    "lost peer", "waited", "hung", "vague", "by hand", "by Slurm", "state", "teardown", "any text"
+]  # fmt: skip
+"""What else the verdict must know of a cause; docs/new-rules.md says what each means."""
+
 UNKNOWN: Final = "unknown"  # the cause when none was found
 EXIT_STATUS: Final = "exit-status"  # the cause of a program that ended with a status of its own and says no more
 NONE: Final = "none"  # the cause of a job that did not fail
@@ -39,7 +48,7 @@ _AGAIN: Final = {True: ["starting it again can help"], False: ["starting it agai
 def compile_regex(pattern: str) -> Any:
     """Return a pattern compiled by RE2. Raises ValueError with its reason, as for a look-ahead."""
     try:
-        return re2.compile(pattern, quiet_options())
+        return re2.compile(pattern, _quiet_options())
     except re2.error as error:
         reason = error.args[0].decode() if isinstance(error.args[0], bytes) else str(error)
         raise ValueError(f"RE2 does not take the regex {pattern}: {reason}") from error
@@ -47,14 +56,14 @@ def compile_regex(pattern: str) -> Any:
 
 def compile_set(patterns: Iterable[str]) -> Any:
     """Return patterns as one automaton of RE2, whose `Match` returns the numbers of those that a text has."""
-    found = re2.Set.SearchSet(quiet_options())
+    found = re2.Set.SearchSet(_quiet_options())
     for pattern in patterns:
         found.Add(pattern)
     found.Compile()
     return found
 
 
-def quiet_options() -> Any:
+def _quiet_options() -> Any:
     """Return the options of RE2: no messages on stderr, and memory for all patterns at once."""
     options = re2.Options()
     options.log_errors = False
@@ -81,6 +90,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     place: Place = "line"
     general: bool = False  # whether the rule is tried only after all rules that are not general
     state: str = ""  # Slurm's state of a job, or state and exit code. `{nodes}` and `{by}` are filled in
+    node: Node = ""  # what it says of the node on which it happened first
+    traits: tuple[Trait, ...] = ()
+    beats: tuple[str, ...] = ()  # beside it these causes are none: it ended the job before, or Slurm ended it for it
+    signals: tuple[str, ...] = ()  # it makes the kernel or Slurm send these signals, or a library crash
     end: str = ""  # the signal that ended a rank, `status`, `step`, `silent` or `launcher`. `{status}` is filled in
 
     def __post_init__(self) -> None:
@@ -100,11 +113,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """The compiled patterns; only those of the rules that match a line are needed."""
         return tuple(map(compile_regex, self.patterns))
 
-    @property
-    def names(self) -> frozenset[str]:
-        """What can be filled in: the named groups of the patterns."""
-        return frozenset(name for regex in self.regexes for name in regex.groupindex)
-
     def search(self, text: str) -> Any:
         """Return where a line matches, as `re.Match`; None if it does not, or is not meant."""
         match = next((match for regex in self.regexes if (match := regex.search(text))), None)
@@ -112,9 +120,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def match(self, text: str) -> Mapping[str, str] | None:
         """Return what the named groups matched in a line, empty for the others; None if the line is not meant."""
-        match = self.search(text)
-        found = match.groupdict() if match else {}
-        return {name: found.get(name) or "" for name in self.names} if match else None
+        if (match := self.search(text)) is None:
+            return None
+        found = match.groupdict()
+        return {name: found.get(name) or "" for regex in self.regexes for name in regex.groupindex}
 
     def make_diagnosis(self, what: str, *, sure: Sure | None = None, **more: Any) -> "Diagnosis":
         """Return the diagnosis of this cause, with its sentence filled in."""
@@ -146,6 +155,7 @@ class Observation:
     sure: Sure
     what: str  # the rule's sentence, filled in
     line: Line
+    groups: Mapping[str, str] = field(default_factory=dict)  # what the groups of its regex matched
     frame: Line | None = None  # the line of its traceback that names the program's own code
     time: float | None = None  # when it happened, in seconds since 1970; None if that is not known
     rank: int | None = None
@@ -157,6 +167,10 @@ class Observation:
     def is_cause(self) -> bool:
         """Whether it can be the cause of everything else."""
         return self.role == "cause"
+
+    def has(self, *traits: Trait) -> bool:
+        """Return whether its cause has any of these traits."""
+        return not set(traits).isdisjoint(self.rule.traits)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from typing import Final
 
 from slurmddp.diagnose import evidence, flight_recorder
 from slurmddp.diagnose.evidence import Evidence, make_observation, observe_lines, observe_tracebacks
+from slurmddp.diagnose.line_meanings import means
 from slurmddp.diagnose.log_reader import LogLine, make_evidence, read_lines
 from slurmddp.diagnose.prefixes import strip_prefixes
 from slurmddp.diagnose.rank_exits import parse_rank_exits
@@ -35,8 +36,6 @@ READ_DUMPS: Final = 64
 READ_NODES: Final = 64
 _FILE = re.compile(r"(\d{1,6})\.(end|out|error\.json)|(flight)\.(\d{1,6})|(node)-(\d{1,6})\.out")
 """The names of the files of ranks and nodes; a longer number is no rank's."""
-_SUPERVISOR_LINE = re.compile(r"\d{4}-\d\d-\d\dT[\d:]{8}[+-]\d{4} slurmddp: ")
-"""How the supervisor's lines in the batch log begin: its events say the same."""
 _DECISIONS: Final = frozenset({"requeue", "fenced", "job_end"})
 _COMPARED_CHARS: Final = 200  # how much of an exception is compared with the lines of a log, which are cut
 
@@ -69,7 +68,7 @@ def read_attempt_evidence(run: RunDir, job_id: str, attempt: str, events: Sequen
     if decisive and decisive.status == STOPPED:
         told_to_stop = Line(relative_path(decisive.path), 1, f"{STOPPED} {decisive.reason}")
     dumps = {folder / f"flight.{rank}": rank for rank in numbers.get("flight", ())[:READ_DUMPS]}
-    loaded = flight_recorder.load_dumps(list(dumps))
+    loaded = flight_recorder.load_dumps(list(dumps)) if dumps else {}  # it takes a process
     return Evidence(
         attempt=attempt,
         observations=tuple(observations),
@@ -112,9 +111,9 @@ def _list_files(folder: Path) -> dict[str, list[int]]:
 
 
 def _read_batch_log(run: RunDir, job_id: str, part: LogPart) -> list[LogLine]:
-    """Return the lines of a part of the batch log, without those of the supervisor."""
+    """Return the lines of a part of the batch log, without those of the supervisor: its events say the same."""
     lines = read_lines(run.batch_log(job_id), begin=part.begin, end=part.end)
-    return [line for line in lines if not _SUPERVISOR_LINE.match(line.text)]
+    return [line for line in lines if not means(line.text, "supervisor")]
 
 
 def _assign_hosts(events: Sequence[Event], world_size: int, nodes: tuple[str, ...]) -> dict[int, str]:

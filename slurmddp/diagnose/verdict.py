@@ -14,9 +14,9 @@ from slurmddp.diagnose.line_meanings import means
 from slurmddp.diagnose.log_reader import make_evidence
 from slurmddp.diagnose.rank_exits import RankExit
 from slurmddp.diagnose.rule_types import EXIT_STATUS, RESUME, UNKNOWN, Diagnosis, Line, Observation, compile_regex
-from slurmddp.diagnose.rules import end_causes, load_rules
+from slurmddp.diagnose.rules import causes_with, end_causes, load_rules
 from slurmddp.slurm.job_info import JobInfo
-from slurmddp.text import count
+from slurmddp.text import count, list_some
 
 SHOWN_LINES: Final = 4  # how many lines of evidence are shown
 SHOWN_PEERS: Final = 2
@@ -24,40 +24,19 @@ SHOWN_ABSENT: Final = 8
 STOP_REASONS: Final = ("time limit", "preempted", "requeued", "cancelled", "script killed")
 """What rank 0's record says in brackets of being told to stop; with `-` for the blank it is the cause."""
 _OTHER_JOB: Final = compile_regex(r"(?:slurmstepd|\] error: ).*\*\*\* (?:JOB|STEP) (\d+)")
-_CAME: Final = compile_regex(r"only (\d{1,6}) of (\d{1,6}) ranks reached the rendezvous")
-_PEER_LOST: Final = frozenset({"peer-lost", "aborted"})
-_WAITED: Final = frozenset({"collective-timeout", "rank-missing", "mesh-failed"})  # ranks print it that waited
-_VAGUE: Final = frozenset({"nccl-failed", "gave-up", "interrupted"})  # symptoms that count only alone
-_BY_HAND: Final = frozenset({"interrupted", "terminal-closed", "cancelled", "time-limit"})
-"""So people, or its time limit, end a job that hangs because of something else."""
-_HUNG: Final = _WAITED | {"name-unresolved", "head-unreachable"}
 _MOST_AFTER_HANG: Final = 3  # a job that hangs prints at most so many ordinary lines
 _OUT_OF_MEMORY: Final = "out-of-memory"  # the kernel killed a process: the others say no more than that they lost it
-_STRONGER: Final = (
-    ({"time-limit", "preempted", "node-lost", "controller-silent", "cancelled"}, {"shell-setup", "submission-options"}),
-    ({"time-limit", "preempted", "node-lost"}, {"cancelled"}),
-    ({"node-lost"}, {"gpu-broken"}),
-    ({"mpi-failed"}, {"step-refused"}),
-    ({"out-of-memory"}, {"cancelled"}),
-)
-"""Beside the first of two, the second is no cause: a job that ended later, why Slurm cancelled it, and what it lost."""
 _EXTERNAL_ENDS: Final = frozenset({"SIGKILL", "SIGBUS", "out of memory"})  # no exception of the rank causes them
-_KILLERS: Final = {
-    "SIGKILL": ("out-of-memory", "host-memory", "loader-killed", "gpu-broken"),
-    "SIGBUS": ("loader-shared-memory", "disk-full"),
-}
-"""What makes the kernel or Slurm send a signal."""
 _EXTERNAL_STATES: Final = frozenset({"OUT_OF_MEMORY", "NODE_FAIL"})  # the last lines of ranks explain nothing
 _UNCAUGHT_STATUS: Final = 1  # Python's exit status after an uncaught exception
 
 
 def judge(job: JobInfo, evidence: Evidence) -> Diagnosis:
     """Return the diagnosis of an attempt that failed, from its evidence alone."""
-    said = [
-        (seen, _OTHER_JOB.search(seen.line.text)) for seen in evidence.observations
-    ]  # of a job whose log was printed
+    said = [(seen, _OTHER_JOB.search(seen.line.text)) for seen in evidence.observations]  # by another job's log, too
     own = [seen for seen, named in said if named is None or named[1] == job.job_id or not job.job_id.isdecimal()]
-    evidence = replace(evidence, observations=tuple(_weigh_cause(evidence, job.state, seen) for seen in own))
+    signal = _find_unexplained_signal(evidence)
+    evidence = replace(evidence, observations=tuple(_weigh_cause(evidence, job.state, signal, seen) for seen in own))
     found = (
         _judge_stop(evidence)
         or _judge_causes(evidence)
@@ -67,7 +46,7 @@ def judge(job: JobInfo, evidence: Evidence) -> Diagnosis:
         or _report_unknown(evidence)
     )
     others = found.others or _describe_others(evidence, found.rank)
-    if found.cause not in (*_STRONGER[0][0], UNKNOWN) and (
+    if found.cause not in (UNKNOWN, *causes_with("by Slurm")) and (
         job.state == "TIMEOUT" or _observations_of(evidence, {"time-limit"})
     ):
         others = "; ".join(filter(None, (others, "the job then hung, or ran on, until its time limit")))
@@ -82,27 +61,33 @@ def judge(job: JobInfo, evidence: Evidence) -> Diagnosis:
     )
 
 
-def _weigh_cause(evidence: Evidence, state: str, seen: Observation) -> Observation:
+def _find_unexplained_signal(evidence: Evidence) -> str:
+    """Return the signal that ended the first rank; empty if a person, or the end of the step, explains it."""
+    first = next(iter(evidence.exits), None)
+    if first is None or (first.signal == "SIGTERM" and evidence.having("by hand")):
+        return ""
+    number = make_evidence(first.line).number
+    with_step = any(0 < one.line.number < number for one in _observations_of(evidence, {"step-ended"}))
+    return "" if with_step else first.signal
+
+
+def _weigh_cause(evidence: Evidence, state: str, signal: str, seen: Observation) -> Observation:
     """Lower the weight of a cause that was only printed, because the program may have caught and logged it.
 
     It stays certain if nothing was printed after it and the rank exited with Python's own status. It becomes a symptom
-    if the first rank that ended was ended by a signal that the cause does not explain. Else it becomes likely.
+    if the first rank that ended was ended by a `signal` that the cause does not explain. Else it becomes likely.
     """
     if seen.lines_after is None or not seen.is_cause:
         return seen
-    first, own = next(iter(evidence.exits), None), _find_exit(evidence, seen)
-    external = first is not None and first.signal and (seen.lines_after > 0 or first.signal in _EXTERNAL_ENDS)
-    by_hand = first is not None and first.signal == "SIGTERM" and _observations_of(evidence, _BY_HAND)
-    ended = (one.line.number for one in _observations_of(evidence, {"step-ended"}))
-    with_step = first is not None and any(0 < at < make_evidence(first.line).number for at in ended)
-    if first is not None and external and not (by_hand or with_step):
-        rule = end_causes().get(first.signal)
-        if seen.rule.key not in (rule.key if rule else "", *_KILLERS.get(first.signal, ())):  # it has another cause
+    if signal and (seen.lines_after > 0 or signal in _EXTERNAL_ENDS):
+        rule = end_causes().get(signal)
+        explains = signal in seen.rule.signals or (rule and rule.key == seen.rule.key)
+        if not explains or means(seen.line.text, "warning"):  # it has another cause
             return weaken(seen)
+    own = _find_exit(evidence, seen)
     exited_itself = own is None or own.status == _UNCAUGHT_STATUS
-    if seen.lines_after == 0 and exited_itself and state not in _EXTERNAL_STATES:
-        return seen
-    return replace(seen, sure="likely")
+    is_sure = seen.lines_after == 0 and exited_itself and state not in _EXTERNAL_STATES
+    return seen if is_sure else replace(seen, sure="likely")
 
 
 def _judge_stop(evidence: Evidence) -> Diagnosis | None:
@@ -121,16 +106,17 @@ def _judge_stop(evidence: Evidence) -> Diagnosis | None:
 
 def _judge_causes(evidence: Evidence) -> Diagnosis | None:
     causes = [seen for seen in evidence.observations if seen.is_cause]
-    keys = {seen.rule.key for seen in causes}
-    weaker = {key for stronger, dropped in _STRONGER if keys & stronger for key in dropped}
+    weaker = {key for seen in causes for key in seen.rule.beats}
+    is_out_of_memory = any(seen.rule.key == _OUT_OF_MEMORY for seen in causes)
     causes = [seen for seen in causes if seen.rule.key not in weaker]
-    if _OUT_OF_MEMORY in keys:
+    if is_out_of_memory:
         causes = [seen for seen in causes if not (seen.rule.general and seen.rule.place == "exception")]
     specific = [seen for seen in causes if not (seen.rule.general and seen.sure == "likely")]
     if all(means(seen.line.text, "script") for seen in specific):  # a script runs on behind a program that failed
         specific = causes
-    if specific and {seen.rule.key for seen in specific} <= _BY_HAND:
-        last = [seen for seen in evidence.observations if seen.rule.key not in weaker and _is_last(seen)]
+    if specific and all(seen.has("by hand") for seen in specific):
+        after = min(seen.lines_after or 0 for seen in specific)
+        last = [seen for seen in evidence.observations if seen.rule.key not in weaker and _is_last(seen, after)]
         specific = [seen for seen in evidence.observations if seen in specific or seen in last]
     number = next((end.number for end in evidence.exits if end.time is not None), None)  # that torchrun saw fail first
     of_first = (seen for seen in specific or causes if number is not None and seen.rank == number)
@@ -148,9 +134,11 @@ def _tell_last(found: Diagnosis, first: Observation, last: Observation) -> Diagn
     return replace(found, sure="likely", others="; ".join(filter(None, (found.others, f"at the end: {last.what}"))))
 
 
-def _is_last(seen: Observation) -> bool:
-    """Return whether a job failed or hung at an observation, for all that is known, before it was ended by hand."""
-    return not seen.ran_on and (seen.lines_after or 0) <= _MOST_AFTER_HANG and (seen.is_cause or seen.rule.key in _HUNG)
+def _is_last(seen: Observation, after: int) -> bool:
+    """Return whether a job failed or hung there, for all that is known, and was ended by hand, `after` lines follow."""
+    return (
+        not seen.ran_on and (seen.lines_after or 0) - after <= _MOST_AFTER_HANG and (seen.is_cause or seen.has("hung"))
+    )
 
 
 def _find_earliest(observations: Sequence[Observation]) -> Observation | None:
@@ -202,7 +190,7 @@ def _judge_exits(evidence: Evidence) -> Diagnosis | None:
         or (end.status is not None and (observed or evidence.failed_count or has_symptoms))  # an observation says why
         or (end.signal == "SIGKILL" and is_fatal)  # the launcher ended the others
         or (end.signal in ("SIGTERM", "SIGKILL") and any(0 < at < make_evidence(end.line).number for at in announced))
-        or (end.signal == "SIGABRT" and has_symptoms)  # torch's watchdog aborted the rank after it had waited
+        or (end.signal in ("SIGABRT", "SIGTERM") and has_symptoms)  # torch's watchdog, or a launcher, ended it
     ):
         return None
     rank = end.number
@@ -224,16 +212,20 @@ def _symptoms(evidence: Evidence) -> list[Observation]:
 
 def _vagueness(seen: Observation) -> int:
     """Return 0 for a symptom that says what happened, more for one that counts only if there is no such symptom."""
-    vagueness = 2 + (seen.rule.place == "end") if seen.rule.general else int(seen.rule.key in _VAGUE)
+    vagueness = 2 + (seen.rule.place == "end") if seen.rule.general else int(seen.has("vague"))
     return vagueness + 3 * seen.ran_on
 
 
 def _judge_symptoms(evidence: Evidence) -> Diagnosis | None:
     symptoms = _symptoms(evidence)
     first = _find_earliest([seen for seen in symptoms if _vagueness(seen) == min(map(_vagueness, symptoms))])
-    if first is None or (first.ran_on and _observations_of(evidence, _PEER_LOST)):
+    if first is None or (first.ran_on and evidence.having("lost peer")):
         return None
-    if evidence.divergence and first.rule.key in _WAITED:
+    raised = (seen for seen in symptoms if seen.rule.place == "exception" and not seen.has("hung", "vague"))
+    before = (seen for seen in raised if not seen.ran_on and 0 < seen.line.number < first.line.number)
+    if first.has("waited") and not evidence.attempt and (failed := next(before, None)):  # others waited for it
+        return _diagnose_observation(evidence, failed)
+    if evidence.divergence and first.has("waited"):
         return _diagnose_divergence(evidence, first, evidence.divergence)
     return _diagnose_missing_rank(evidence, first)
 
@@ -260,20 +252,21 @@ def _diagnose_missing_rank(evidence: Evidence, waited: Observation) -> Diagnosis
     differ = ""
     if waited.rank is not None and waited.rank >= evidence.world_size > 0:
         differ = f"one waits for rank {waited.rank}, and there are {evidence.world_size}"
-    if (came := _CAME.match(waited.what)) and int(came[1]) > int(came[2]):
-        differ = f"{came[1]} reached the rendezvous, where {came[2]} were meant to"
+    told = (waited.groups.get(name, "") for name in ("joined", "size"))
+    joined, size = (int(number) if number.isdecimal() else 0 for number in told)
+    if joined > size:
+        differ = f"{joined} reached the rendezvous, where {size} were meant to"
     if differ:
         what = f"ranks disagree on the world size: {differ}"
         return replace(found, cause="world-size", what=what, rank=None, host="")
-    if "rank" in waited.rule.names or waited.rule.key not in _WAITED:
+    if "rank" in waited.groups or not waited.has("waited"):
         return found
-    came = {seen.rank for seen in [*_symptoms(evidence), *_observations_of(evidence, _PEER_LOST)]} - {None}
+    came = {seen.rank for seen in [*_symptoms(evidence), *evidence.having("lost peer")]} - {None}
     absent = sorted(set(range(evidence.world_size)) - came)
     if not 0 < len(absent) <= len(came):  # most ranks print nothing if they are ended before they time out
         same = {seen.rank for seen in _observations_of(evidence, {waited.rule.key})}
         return replace(found, rank=None, host="", others=_describe_waiting(len(same - {None})))
-    names = f"rank{'s' if len(absent) > 1 else ''} {', '.join(map(str, absent[:SHOWN_ABSENT]))}"
-    names += f" and {len(absent) - SHOWN_ABSENT} more" if len(absent) > SHOWN_ABSENT else ""
+    names = f"rank{'s' * (len(absent) > 1)} {list_some([*map(str, absent)], SHOWN_ABSENT)}"
     others = f"{count(len(came), 'rank')} waited for {'it' if len(absent) == 1 else 'them'}"
     return replace(found, what=f"{found.what}; {names} did not come", rank=absent[0], host="", others=others)
 
@@ -288,12 +281,12 @@ def _judge_silence(evidence: Evidence) -> Diagnosis | None:
 
 def _report_unknown(evidence: Evidence) -> Diagnosis:
     steps = [seen.line for seen in _observations_of(evidence, {"step-cancelled"})]
-    if steps and not _observations_of(evidence, _PEER_LOST):
+    if steps and not evidence.having("lost peer"):
         return (rule := end_causes()["step"]).make_diagnosis(rule.what, evidence=_select_lines(steps))
     first = _find_earliest([seen for seen in evidence.observations if seen.role == "consequence"])
     lines = [first.line, *evidence.suspicious_lines] if first else evidence.suspicious_lines
     what, advice = "the cause is not known", "read the lines above: they are the first that look wrong"
-    if first and first.rule.key in _PEER_LOST:
+    if first and first.has("lost peer"):
         what += ": a process lost its peer, which had failed before it, or which the network cut off"
         advice = "read the output of the other ranks: the first that failed says why"
     return Diagnosis(
@@ -307,7 +300,7 @@ def _report_unknown(evidence: Evidence) -> Diagnosis:
 
 def _peer_lines(evidence: Evidence) -> list[Line]:
     """Return the first lines in which other ranks say that they lost a peer."""
-    return [seen.line for seen in _observations_of(evidence, _PEER_LOST)][:SHOWN_PEERS]
+    return [seen.line for seen in evidence.having("lost peer")][:SHOWN_PEERS]
 
 
 def _select_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
@@ -317,7 +310,7 @@ def _select_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
 def _describe_others(evidence: Evidence, rank: int | None, cause: Observation | None = None) -> str:
     """Return what the other ranks show, in one sentence."""
     same = {seen.rank for seen in _observations_of(evidence, {cause.rule.key} if cause else ())} - {None, rank}
-    lost = {seen.rank for seen in _observations_of(evidence, _PEER_LOST)} - {None, rank} - same
+    lost = {seen.rank for seen in evidence.having("lost peer")} - {None, rank} - same
     rest = evidence.failed_count - len(same) - len(lost) - (rank is not None and rank not in evidence.silent_ranks)
     parts = [f"{count(len(same), 'rank')} failed the same way"] if same else []
     if lost:

@@ -43,7 +43,8 @@ def check_job(request: Request, environ: Mapping[str, str]) -> Iterator[Finding]
         yield from check_python(spec, environ)
     yield from check_storage(spec)
     yield from check_variables(spec, environ)
-    yield from check_stop_notice(spec)
+    limit = f"the time limit {spec.time}" if spec.time else "the partition's time limit"
+    yield finding("notice", "requeued" if spec.requeue else "ended", lead_s=spec.lead_s, limit=limit)
     for job in active_jobs(RunDir.named(spec.runs_dir, spec.job_name), environ) if request.cluster is not None else ():
         yield finding("run", "busy", run=spec.job_name, job=job.job_id, state=job.state)
     yield from check_cluster(request, batch_script, environ)
@@ -65,12 +66,6 @@ def check_variables(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Findi
     value = environ.get("CUDA_VISIBLE_DEVICES")
     if not (spec.gpus or spec.script) and value and "CUDA_VISIBLE_DEVICES" not in own:
         yield finding("variables", "gpus", value=value)
-
-
-def check_stop_notice(spec: JobSpec) -> Iterator[Finding]:
-    """Yield when the ranks receive the stop signal, and what happens to the job then."""
-    limit = f"the time limit {spec.time}" if spec.time else "the partition's time limit"
-    yield finding("notice", "requeued" if spec.requeue else "ended", lead_s=spec.lead_s, limit=limit)
 
 
 def check_cluster(request: Request, script: bytes | None, environ: Mapping[str, str]) -> Iterator[Finding]:

@@ -28,12 +28,10 @@ def check_python(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]
     python = find_python(spec)
     if python is None:
         yield finding("python", "in-container" if spec.container else "by-set-up")
-        return
-    found = probe_python(python, spec, environ)
-    if isinstance(found, str):
+    elif isinstance(found := probe_python(python, spec, environ), str):
         yield _error(f"{python} {found}", "choose a Python that has torch: --python or --venv")
-        return
-    yield from check_packages(python, found, spec)
+    else:
+        yield from check_packages(python, found, spec)
 
 
 def _check_supervisor(python: str, spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -104,16 +102,12 @@ def check_packages(python: str, found: Found, spec: JobSpec) -> Iterator[Finding
         if not there:
             note = finding("python", "module-by-set-up", module=name, python=python)
             yield note if spec.has_setup else _error(note.what, "check its name")
-    yield from _check_torch(found, spec)
-    yield finding("python", "ok", python=python, version=version, torch=found["torch"])
-
-
-def _check_torch(found: Found, spec: JobSpec) -> Iterator[Finding]:
     if spec.gpus and found["torch"].endswith("+cpu"):
         yield finding("cuda", "missing", torch=found["torch"])
     sharing, kind = file_system(Path(found["torch in"] or "/").parent)
     if sharing == "shared" and spec.tasks_per_node > 1 and spec.launcher != "fork":
         yield finding("imports", "slow", ranks=spec.world_size, kind=kind)
+    yield finding("python", "ok", python=python, version=version, torch=found["torch"])
 
 
 def _error(what: str, advice: str) -> Finding:

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Final, Literal
@@ -42,35 +43,26 @@ def check_storage(spec: JobSpec) -> Iterator[Finding]:
     case, kind = file_system(existing)
     root = "".join(existing.resolve().parts[:2])
     yield finding("folder", case, path=run.path, kind=kind or "unknown", root=root)
-    yield _check_room(run, existing, spec)
+    free, wanted = shutil.disk_usage(existing).free, needed_bytes(run, spec)
+    yield finding("room", "bytes" if free < wanted else "ok", free=free / 1e9, wanted=wanted / 1e9)
     yield from _check_quota()
-
-
-def _check_room(run: RunDir, folder: Path, spec: JobSpec) -> Finding:
-    free, wanted = shutil.disk_usage(folder).free, needed_bytes(run, spec)
-    if free < wanted:
-        return finding("room", "bytes", free=free / 1e9, wanted=wanted / 1e9)
-    return finding("room", "ok", free=free / 1e9)
 
 
 def needed_bytes(run: RunDir, spec: JobSpec) -> int:
     """Return what the run's checkpoints may still need: one more than are kept, each as large as the newest."""
-    newest = max(run.checkpoints.glob("step-*"), default=None)
-    if newest is None:
+    existing = sorted(run.checkpoints.glob("step-*"))
+    if not existing:
         return LEAST_BYTES
-    size = sum(path.stat().st_size for path in newest.rglob("*") if path.is_file())
-    existing = sum(1 for _ in run.checkpoints.glob("step-*"))
-    return size * max(1, spec.worker.keep_checkpoints + 1 - existing)
+    size = sum(path.stat().st_size for path in existing[-1].rglob("*") if path.is_file())
+    return size * max(1, spec.worker.keep_checkpoints + 1 - len(existing))
 
 
 def _check_quota() -> Iterator[Finding]:
     """Yield the exceeded limits that quota(1) prints, if that program is installed."""
-    try:
+    with suppress(OSError, subprocess.TimeoutExpired):
         done = subprocess.run(["quota", "-q"], capture_output=True, text=True, timeout=QUOTA_LIMIT_S, check=False)  # noqa: S607 - by PATH: systems have it in different folders
-    except (OSError, subprocess.TimeoutExpired):
-        return
-    if exceeded := " ".join(done.stdout.split()):
-        yield finding("quota", "exceeded", exceeded=exceeded)
+        if exceeded := " ".join(done.stdout.split()):
+            yield finding("quota", "exceeded", exceeded=exceeded)
 
 
 def file_system(path: Path) -> tuple[Literal["shared", "local", "unknown"], str]:

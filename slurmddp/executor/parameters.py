@@ -12,7 +12,6 @@ from slurmddp.config.command import as_name
 from slurmddp.config.job_spec import ALIASES, JOB_FIELDS, JobSpec
 from slurmddp.config.option_types import convert, unknown
 from slurmddp.errors import UsageError
-from slurmddp.script.render import Callables
 from slurmddp.text import quote_value
 
 BODY: Final = ("-m", "slurmddp.executor.run_call")
@@ -100,7 +99,9 @@ def _sbatch(parameters: Mapping[str, Any], further: Mapping[str, Any]) -> tuple[
     )
 
 
-def build_callables(parameters: Mapping[str, Any], *, folder: str, python: str | None, count: int | None) -> Callables:
+def build_callables(
+    parameters: Mapping[str, Any], *, folder: str, python: str | None, count: int | None
+) -> dict[str, Any]:
     """Return the callables' part of the script; `count` is the number of the array's tasks, None for one job.
 
     Raises UsageError for wrong values.
@@ -111,14 +112,14 @@ def build_callables(parameters: Mapping[str, Any], *, folder: str, python: str |
             "still submit others)"
         )
     parallel = _whole("slurm_array_parallelism", parameters.get("array_parallelism", DEFAULTS["array_parallelism"]))
-    return Callables(
-        folder=folder,
-        array=f"0-{count - 1}%{min(count, parallel)}" if count else "",
-        python=python or shlex.quote(sys.executable),
-        errors_apart=not parameters.get("stderr_to_stdout", False),
-        srun=_words("srun_args", parameters),
-        teardown=tuple(_lines("teardown", parameters)),
-    )
+    return {
+        "folder": folder,
+        "array": f"0-{count - 1}%{min(count, parallel)}" if count else "",
+        "python": python or shlex.quote(sys.executable),
+        "errors_apart": not parameters.get("stderr_to_stdout", False),
+        "srun": _words("srun_args", parameters),
+        "teardown": _lines("teardown", parameters),
+    }
 
 
 def _gpus(parameters: Mapping[str, Any], tasks: int) -> str | None:

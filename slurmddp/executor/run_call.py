@@ -232,14 +232,9 @@ def _accept_ready_ranks() -> None:
     """Let submitit's helper for torch.distributed accept the variables that are already set."""
     original = helpers.TorchDistributedEnvironment.export
 
-    def export(
-        self: helpers.TorchDistributedEnvironment,
-        set_cuda_visible_devices: bool = True,  # noqa: FBT001, FBT002 - its signature
-        overwrite: bool = False,  # noqa: FBT001, FBT002 - the same
-    ) -> helpers.TorchDistributedEnvironment:
-        del overwrite
+    def export(self: helpers.TorchDistributedEnvironment, *given: Any, **named: Any) -> Any:
         self.master_addr = os.environ["MASTER_ADDR"]
-        return original(self, set_cuda_visible_devices=set_cuda_visible_devices, overwrite=True)
+        return original(self, *given[:1], **named | {"overwrite": True})
 
     helpers.TorchDistributedEnvironment.export = export  # type: ignore[method-assign] # it refuses variables that are set
 

@@ -19,7 +19,7 @@ from slurmddp.runs.log_tail import GrowingFile, end_of_lines, file_size
 from slurmddp.runs.lookup import Target
 from slurmddp.slurm.client import explain_silence, spread
 from slurmddp.slurm.job_info import JobRef
-from slurmddp.slurm.pending_reasons import warning
+from slurmddp.slurm.pending_reasons import explain, warning
 from slurmddp.text import clean_line
 
 ASK_S: Final = 10.0
@@ -87,20 +87,19 @@ class Follower:
                 self._tell(job.state)
                 return job.outcome
             is_queued = job.phase == "queued"
-            reason = f" ({job.reason})" if is_queued and job.reason else ""
-            if self._tell(job.state + reason) and is_queued and (line := warning(job.reason, job.job_id)):
-                self.notice(line)  # it may wait for ever
+            why = (
+                warning(job.reason, job.job_id) or explain(job.reason).meaning
+            )  # may it wait for ever, with what to type
+            self._tell(f"{job.state}: {why} ({job.reason})" if is_queued and job.reason else job.state)
             self._show_held()
             self._read_until_next_question(hold=is_queued)
 
-    def _tell(self, state: str) -> bool:
-        """Tell a state; return whether it is a new one."""
+    def _tell(self, state: str) -> None:
+        """Tell a state, if it is a new one."""
         self.unchanged = self.unchanged + 1 if state == self.state else 0
-        if self.unchanged:
-            return False
-        self.state = state
-        self.notice(f"job {self.output.job_id} is {state}")
-        return True
+        if not self.unchanged:
+            self.state = state
+            self.notice(f"job {self.output.job_id} is {state}")
 
     def _show_held(self) -> None:
         for line in self.held:

@@ -1,11 +1,11 @@
-"""Finds the running job that a word names, and asks its nodes for its ranks, by a short step beside them."""
+"""Finds the running job that a word names, whose nodes can be asked for its ranks."""
 
 import shlex
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from slurmddp.attach import run_words
 from slurmddp.errors import ClusterError, SlurmddpError, UsageError
@@ -14,7 +14,6 @@ from slurmddp.monitoring.status.job_status import read_spec
 from slurmddp.runs.lookup import Target, require_one
 from slurmddp.slurm import client, commands
 from slurmddp.slurm.environment import user
-from slurmddp.watchdog.nodes import look_at_nodes
 
 LIMIT_S: Final = 30.0
 """For the answer of a node."""
@@ -63,11 +62,6 @@ def find_running_job(target: Target, environ: Environ) -> RunningJob:
     attempt = status.progress.attempt if status.progress else ""
     python = str(read_spec(status.run).get("supervisor-python") or sys.executable)
     return RunningJob(status.job_id, number, attempt or "0.0", nodes, python)
-
-
-def look(job: RunningJob, nodes: Sequence[str], environ: Environ) -> Iterator[tuple[str, list[dict[str, Any]], str]]:
-    """Yield for each node its name, its ranks, and why it has not answered."""
-    return look_at_nodes(job.number, nodes, job.words("look"), environ, limit_s=LIMIT_S)
 
 
 def explain_silence(job: RunningJob, node: str, why: str, words: Sequence[str]) -> str:

@@ -1,15 +1,14 @@
-"""The attempts of a run with their times and steps, from its events and what Slurm says. Pure."""
+"""The attempts of a run with their times and steps, from its allocations and events. Pure."""
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final, Literal
 
-from slurmddp.outcome import Kind
-from slurmddp.runs.facts import Attempt, Run
+from slurmddp.runs.allocations import Allocation
+from slurmddp.runs.facts import Attempt
 from slurmddp.runs.history import AttemptEvents
-from slurmddp.slurm.hostlist import try_expand
-from slurmddp.slurm.job_info import JobInfo
 
 TimeKind = Literal["absent", "queued", "startup", "useful", "held", "lost", "ending", "unmeasured"]
 
@@ -103,6 +102,7 @@ class TimedAttempt(Attempt):
     begin: float
     """When the job got its nodes, or when the attempt before it ended on them."""
     end: float
+    nodes: int
     progress: StepProgress | None = None
     kept: int = 0
     """The step up to which later attempts, or the result, use its work."""
@@ -116,54 +116,22 @@ class TimedAttempt(Attempt):
         """Its name in a chart: `<job> <attempt>`."""
         return f"{self.job_id} {self.name}"
 
-    @property
-    def allocation(self) -> tuple[str, str]:
-        """The job, and which of its starts by Slurm it was: the attempts in one allocation follow one another."""
-        return self.job_id, self.name.partition(".")[0]
-
-    @property
-    def nodes(self) -> int:
-        """How many nodes the job had; 1 if it is not known."""
-        start = self.events.last("start")
-        return (start.count("nodes") if start else len(try_expand(self.hosts) or ())) or 1
-
     def spent(self, kind: TimeKind) -> float:
         """Return the seconds of one kind in it and in the time before it."""
         return sum(span.seconds for span in (*self.before, *self.spans) if span.kind == kind)
 
 
-def build_attempts(run: Run, now: float) -> list[TimedAttempt]:
-    """Return the attempts in the order of time, each cut where the next begins; still without spans."""
-    found = [
-        _build_attempt(attempt, job.slurm if attempt is job.attempts[-1] else None, now)
-        for job in run.jobs
-        for attempt in job.attempts
-    ]
-    done: list[TimedAttempt] = []
-    for attempt in sorted(found, key=lambda attempt: (attempt.begin, attempt.end)):
-        begin = attempt.begin
-        if done:
-            before = done[-1]
-            done[-1] = replace(before, end=max(min(before.end, begin), before.begin))
-            begin = done[-1].end if before.allocation == attempt.allocation else max(begin, before.begin)
-        done.append(replace(attempt, begin=begin, end=max(attempt.end, begin)))
-    return done
-
-
-def _build_attempt(attempt: Attempt, slurm: JobInfo | None, now: float) -> TimedAttempt:
-    """Return an attempt with its time and steps; `slurm` is what Slurm says of the job, of its newest attempt alone."""
-    events, requeue, start = attempt.events.events, attempt.events.last("requeue"), attempt.events.last("attempt_start")
-    begins: list[float | None] = [min(event.time for event in events)]
-    if attempt.name.endswith(".0"):  # the first in its allocation
-        begins.append(start.number("allocated") or None if start else None)
-        begins.append(slurm.started.timestamp() if slurm and slurm.started else None)
-    ends = [event.time for event in events if not (event.kind == "cancel" and requeue)]
-    if attempt.outcome.kind is Kind.RUNNING:
-        ends.append(now)
-    elif slurm and slurm.has_ended and slurm.ended:
-        ends.append(slurm.ended.timestamp())
-    begin = min(time for time in begins if time is not None)
-    return TimedAttempt(**vars(attempt), begin=begin, end=max(ends), progress=build_progress(attempt.events))
+def time_attempts(allocations: Iterable[Allocation]) -> Iterator[TimedAttempt]:
+    """Yield the attempts of allocations, which share their time without a gap; still without spans."""
+    for allocation in allocations:
+        begin = allocation.begin
+        begins = [min(event.time for event in one.events.events) for one in allocation.attempts[1:]]
+        limits = [*map(min, begins, (one.events.seen for one in allocation.attempts)), allocation.end]
+        for attempt, limit in zip(allocation.attempts, limits, strict=False):
+            end = min(max(begin, limit), allocation.end)
+            steps = build_progress(attempt.events)
+            yield TimedAttempt(**vars(attempt), begin=begin, end=end, nodes=allocation.nodes, progress=steps)
+            begin = end
 
 
 def build_progress(attempt: AttemptEvents) -> StepProgress | None:

@@ -1,31 +1,33 @@
-"""The contents of a run's report, from its folder and from what Slurm says of its jobs. Reads files; asks Slurm.
+"""The contents of the reports of runs, from their folders and what Slurm says of their jobs. Reads files; asks Slurm.
 
 Programs that wrote the files may have been killed: lines that are incomplete or wrong are left out.
 """
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from slurmddp.diagnose.diagnosis import diagnose, diagnose_attempt
+from slurmddp.diagnose.failures import find_failures
+from slurmddp.diagnose.log_reader import read_lines
 from slurmddp.diagnose.rule_types import NONE, UNKNOWN, Diagnosis
 from slurmddp.errors import ClusterError
 from slurmddp.monitoring import status
 from slurmddp.monitoring.status import JobStatus
-from slurmddp.monitoring.status.job_status import read_spec
+from slurmddp.monitoring.status.job_status import count_gpus, read_spec
 from slurmddp.outcome import Kind, Outcome, Phase
 from slurmddp.report.attempts import TimedAttempt
 from slurmddp.report.curves import Logged, read_events
-from slurmddp.report.figures import Figures, collect_timeline, compute_figures, count_gpus
-from slurmddp.report.timeline import Timeline
-from slurmddp.runs.files import TAIL_BYTES, json_value, open_or_empty
-from slurmddp.runs.history import Event, History
+from slurmddp.report.figures import Figures, compute_figures
+from slurmddp.report.timeline import Timeline, build_timeline
+from slurmddp.runs.facts import Job, Run
+from slurmddp.runs.files import TAIL_BYTES, json_value
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.log_tail import file_size
-from slurmddp.runs.lookup import Target, find_all_jobs
-from slurmddp.text import clean_line, mask_secrets
+from slurmddp.runs.lookup import Target, find_all_jobs, split
+from slurmddp.submission.sweep import Result
+from slurmddp.text import mask_secrets
 
 MOST_CAUSES: Final = 20
 """How many of the attempts that failed are diagnosed."""
@@ -35,29 +37,40 @@ LAST_LINES: Final = 40
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A run and all that its page shows."""
+    """A run and all that its page shows, or with fewer fields what its row in a table of runs shows."""
 
-    run: RunDir
+    facts: Run
     written: float
     """When the report was made, in seconds since 1970."""
     submissions: tuple[Mapping[str, Any], ...]
     """The records of its jobs, the oldest first."""
-    statuses: tuple[JobStatus, ...]
-    command: str
-    """What each rank ran, without secrets."""
-    settings: tuple[tuple[str, str, str], ...]
-    """The values of the job, without secrets: key, value, source (empty if it is not recorded)."""
-    events: tuple[Event, ...]
-    logged: Logged
-    """The values that the program logged."""
     timeline: Timeline
     figures: Figures
+    causes: Mapping[str, Diagnosis] = field(default_factory=dict)
+    """Why attempts failed, by their labels, as far as that is known."""
+    result: Result | None = None
+    """Of a setting of a sweep."""
+    statuses: Sequence[JobStatus] = ()
+    command: str = ""
+    """What each rank ran, without secrets."""
+    settings: tuple[tuple[str, str, str], ...] = ()
+    """The values of the job, without secrets: key, value, source (empty if it is not recorded)."""
+    logged: Logged = field(default_factory=dict)
+    """The values that the program logged."""
     diagnosis: Diagnosis | None = None
     """Why it failed; None if it did not, or if that is not known."""
     last_lines: tuple[str, ...] = ()
     """The last lines of the rank that failed first, without secrets."""
-    causes: Mapping[str, Diagnosis] = field(default_factory=dict)
-    """Why attempts failed, by their labels, as far as that is known."""
+
+    @property
+    def run(self) -> RunDir:
+        """Its folder."""
+        return self.facts.folder
+
+    @property
+    def name(self) -> str:
+        """Its name as a person types it; of a sweep's setting, with that of the sweep."""
+        return f"{self.run.job_name}/{self.run.path.name}" if self.run.sweep else self.run.path.name
 
     @property
     def attempts(self) -> tuple[TimedAttempt, ...]:
@@ -65,56 +78,78 @@ class Report:
         return self.timeline.attempts
 
     @property
-    def status(self) -> JobStatus | None:
-        """The status of the job that runs or waits, else of the one that ran last."""
-        active = [job for job in self.statuses if job.phase in ("running", "queued")]
-        ran = [job for job in self.statuses if self.attempts and job.job_id == self.attempts[-1].job_id]
-        return next(iter(active or ran or self.statuses[-1:]), None)
+    def job(self) -> Job | None:
+        """The job that runs or waits, else the one that ran last."""
+        active = [job for job in self.facts.jobs if job.outcome.meaning.phase in ("running", "queued")]
+        ran = [job for job in self.facts.jobs if self.attempts and job.job_id == self.attempts[-1].job_id]
+        return next(iter(active or ran or self.facts.jobs[-1:]), None)
 
     @property
-    def damage(self) -> tuple[str, ...]:
-        """Records of the run that were left out, as in `events.jsonl: line 812 is cut off`."""
-        return self.status.progress.damage if self.status and self.status.progress else ()
+    def status(self) -> JobStatus | None:
+        """The status of that job, with its progress; None of a row, and without a job of Slurm."""
+        return next((one for one in self.statuses if self.job and one.job_id == self.job.job_id), None)
 
     @property
     def outcome(self) -> Outcome:
-        """What the run has come to: its newest job, or its last attempt on this machine."""
-        if self.status:
-            return self.status.outcome
-        return self.attempts[-1].outcome if self.attempts else Outcome(kind=Kind.UNKNOWN)
+        """What the run has come to."""
+        return self.job.outcome if self.job else Outcome(kind=Kind.UNKNOWN)
 
     @property
     def phase(self) -> Phase:
         """Where in its life the run is."""
-        return self.outcome.kind.phase
+        return self.outcome.meaning.phase
 
 
 def collect_report(run: RunDir, environ: Mapping[str, str], *, now: float) -> Report:
     """Return the report of a run; if Slurm does not answer, from its files alone."""
-    report = _collect_undiagnosed(run, environ, now)
+    (history, logged), part, spec = read_events(run), find_all_jobs(run), read_spec(run)
+    statuses = status.query_jobs([part], environ, now=now) if part.jobs else []
+    report = replace(
+        _collect_row(status.read_facts(run, statuses, history), part.records, now),
+        statuses=statuses,
+        command=_format_command(spec),
+        settings=tuple(_list_settings(spec)),
+        logged=logged,
+    )
     unclear = (Kind.REQUEUED, Kind.UNKNOWN)
-    wanted = [one for one in report.attempts if one.outcome.kind.failed or one.outcome.kind in unclear]
+    wanted = [one for one in report.attempts if one.outcome.meaning.failed or one.outcome.kind in unclear]
     causes = {}
     for attempt in wanted[-MOST_CAUSES:]:  # by their own files
         if attempt.name in run.attempts(attempt.job_id):
-            events = [event for event in report.events if event.job == attempt.job_id]
-            cause = diagnose_attempt(run, attempt.job_id, attempt.name, events)
+            cause = diagnose_attempt(run, attempt.job_id, attempt.name, history.of_job(attempt.job_id).events)
             if cause.cause not in (UNKNOWN, NONE):
                 causes[attempt.label] = _mask_secrets(cause)
     report = replace(report, causes=causes)
-    if report.phase != "failed":
+    if report.phase != "failed" or not report.job:
         return report
-    job_id = report.status.job_id if report.status else report.attempts[-1].job_id
     with suppress(ClusterError):
-        found = _mask_secrets(diagnose(run, job_id, environ))
+        found = _mask_secrets(diagnose(run, report.job.job_id, environ))
         report = replace(report, diagnosis=found)
         if found.rank is not None and found.attempt:
             path = run.rank_log(found.job_id, found.attempt, found.rank)
-            with open_or_empty(path, grows=True) as log:
-                log.seek(max(0, file_size(path) - TAIL_BYTES))
-                lines = log.read(TAIL_BYTES).splitlines()[-LAST_LINES:]
-            report = replace(report, last_lines=tuple(str(mask_secrets(clean_line(line))) for line in lines))
+            lines = read_lines(path, head=0, tail=TAIL_BYTES)[-LAST_LINES:]
+            report = replace(report, last_lines=tuple(str(mask_secrets(line.text)) for line in lines))
     return report
+
+
+def collect_rows(targets: Sequence[Target], environ: Mapping[str, str], since: float, now: float) -> list[Report]:
+    """Return the rows of the runs that have recorded something since a time, or wait for their first start.
+
+    A sweep is its settings. The newest run is the first.
+    """
+    rows, parts = [], [part for target in targets for part in split(target)]
+    for part, facts in zip(parts, status.read_runs(parts, environ), strict=True):
+        row = _collect_row(facts, part.records, now)
+        if row.timeline.end >= since:
+            found = [one.diagnosis for one in find_failures([facts], since=since, environ=environ)]
+            rows.append(replace(row, causes={f"{one.job_id} {one.attempt}": _mask_secrets(one) for one in found}))
+    return sorted(rows, key=lambda row: row.timeline.begin, reverse=True)
+
+
+def _collect_row(facts: Run, records: Sequence[Mapping[str, Any]], now: float) -> Report:
+    timeline = build_timeline(facts, records, now=now)
+    figures = compute_figures(timeline, count_gpus(read_spec(facts.folder)))
+    return Report(facts=facts, written=now, submissions=tuple(records), timeline=timeline, figures=figures)
 
 
 def _mask_secrets(found: Diagnosis) -> Diagnosis:
@@ -123,26 +158,6 @@ def _mask_secrets(found: Diagnosis) -> Diagnosis:
         return found
     lines = tuple(replace(line, text=mask_secrets(line.text)) for line in found.evidence)
     return replace(found, what=mask_secrets(found.what), evidence=lines)
-
-
-def _collect_undiagnosed(run: RunDir, environ: Mapping[str, str], now: float) -> Report:
-    (events, logged), jobs = read_events(run), find_all_jobs(run).jobs
-    statuses = tuple(status.query_jobs([Target(run, jobs)], environ, now=now)) if jobs else ()
-    history = History(tuple(sorted(events, key=lambda event: event.time)))
-    submitted, timeline = collect_timeline(run, statuses, history, now)
-    spec = read_spec(run)
-    return Report(
-        run=run,
-        written=now,
-        submissions=submitted,
-        statuses=statuses,
-        command=_format_command(spec),
-        settings=tuple(_list_settings(spec)),
-        events=history.events,
-        logged=logged,
-        timeline=timeline,
-        figures=compute_figures(timeline, count_gpus(spec)),
-    )
 
 
 def _format_command(spec: Mapping[str, Any]) -> str:
@@ -182,26 +197,29 @@ def make_json(report: Report) -> dict[str, Any]:
     """Return the figures of a run, and the attempts that they were counted from, as a value for JSON."""
     figures = asdict(report.figures)
     steps = {kind: figures.pop(f"steps_{kind}") for kind in ("taken", "kept", "repeated")}
+    result = {"settings": report.result.values, "metrics": json_value(report.result.metrics)} if report.result else {}
     return {
-        "run": report.run.path.name,
+        "name": report.run.path.name,
+        "run": str(report.run.path),
         "phase": report.phase,
         "outcome": report.outcome.kind,
-        "state": report.status.state if report.status else None,
-        "jobs": [item["job"] for item in report.submissions],
+        "state": report.outcome.word,
+        "jobs": [{"job_id": item["job"]} for item in report.submissions],
         "begin": report.timeline.begin,
         "end": report.timeline.end,
         **figures,
+        **result,
         "steps": steps,
         "attempts": [_attempt_json(attempt, report.causes.get(attempt.label)) for attempt in report.attempts],
-        "damage": list(report.damage),
-        "stragglers": [json_value(event.fields) for event in report.events if event.kind == "straggler"],
-        "findings": [json_value(event.fields) for event in report.events if event.kind == "finding"],
+        "damage": list(report.facts.history.damage),
+        "stragglers": [json_value(event.fields) for event in report.facts.history.all("straggler")],
+        "findings": [json_value(event.fields) for event in report.facts.history.all("finding")],
     }
 
 
 def _attempt_json(attempt: TimedAttempt, cause: Diagnosis | None) -> dict[str, Any]:
     return {
-        "job": attempt.job_id,
+        "job_id": attempt.job_id,
         "attempt": attempt.name,
         "begin": attempt.begin,
         "end": attempt.end,

@@ -10,13 +10,11 @@ from itertools import chain
 from typing import Final
 
 from slurmddp.report.attempts import TimedAttempt
-from slurmddp.runs.history import Event, read_frequent, read_outline
+from slurmddp.runs.history import Event, History, read_frequent, read_outline
 from slurmddp.runs.layout import RunDir
 
 MOST_METRICS: Final = 4000
 """About so many points of each name are drawn of a run."""
-MOST_SAVES: Final = 1000
-"""About so many checkpoints of an attempt are drawn."""
 MOST_NAMES: Final = 100
 """Of an attempt; others are left out."""
 MOST_ATTEMPTS: Final = 2000
@@ -24,10 +22,8 @@ MOST_ATTEMPTS: Final = 2000
 _OF_A_BUCKET: Final = 4
 RATE: Final = "steps/s"
 """A value that is measured and not logged: the steps per second since the metrics before."""
-MOST_ODD: Final = 400
-"""How many values that are not finite a line shows."""
 
-LOSS, THROUGHPUT, HELD, WRITE = "loss", "samples_per_s", "held_s", "write_s"
+LOSS, THROUGHPUT = "loss", "samples_per_s"
 _FIRST: Final = (LOSS, THROUGHPUT, RATE)
 
 Point = tuple[int, float]
@@ -54,7 +50,6 @@ class Line:
     """The newest value, also one that is not finite."""
     _kept: list[Point] = field(default_factory=list)
     _bucket: list[Point] = field(default_factory=list)
-    _odd: list[Point] = field(default_factory=list)
 
     def add(self, step: int, value: float) -> None:
         """Add a value."""
@@ -62,7 +57,6 @@ class Line:
         self.last = value
         self.count += 1
         if not math.isfinite(value):
-            self._odd += [(step, value)] if self.odd_count % self.size == 0 else []
             self.odd_count += 1
             return
         self._bucket.append((step, value))
@@ -74,21 +68,6 @@ class Line:
     def points(self) -> list[Point]:
         """The finite values that are drawn, by step; several values of one step keep their order."""
         return sorted([*self._kept, *_outline(self._bucket)], key=lambda point: point[0])
-
-    @property
-    def odd(self) -> list[Point]:
-        """The values that are not finite; of many some."""
-        return self._odd[:: 1 + len(self._odd) // MOST_ODD]
-
-    @property
-    def least(self) -> float | None:
-        """Of the finite values; None if there is none."""
-        return min((value for _, value in self.points), default=None)
-
-    @property
-    def most(self) -> float | None:
-        """Of the finite values; None if there is none."""
-        return max((value for _, value in self.points), default=None)
 
 
 Lines = dict[str, Line]
@@ -113,18 +92,12 @@ def _bucket_size(count: int, most: int) -> int:
     return 1 if count <= most else -(-count * _OF_A_BUCKET // most)
 
 
-def _add_values(lines: Lines, label: str, size: int, step: int, values: Mapping[str, float | None]) -> None:
-    """Add the values of one moment to the lines of an attempt."""
-    for name, value in values.items():
-        if value is not None and (name in lines or len(lines) < MOST_NAMES):
-            lines.setdefault(name, Line(label, size)).add(step, value)
-
-
-def read_events(run: RunDir) -> tuple[tuple[Event, ...], Logged]:
-    """Return the events of a run and its lines, as `thin_events`; none if there is no file."""
-    others = (event for event in read_outline(run).events if event.kind not in ("metrics", "checkpoint"))
-    count, frequent = read_frequent(run)
-    return thin_events(chain(others, frequent), count)
+def read_events(run: RunDir) -> tuple[History, Logged]:
+    """Return the events of a run by their time, and its lines, as `thin_events`; none if there is no file."""
+    outline, (count, frequent) = read_outline(run), read_frequent(run)
+    others = (event for event in outline.events if event.kind not in ("metrics", "checkpoint"))
+    events, logged = thin_events(chain(others, frequent), count)
+    return History(tuple(sorted(events, key=lambda event: event.time)), outline.damage), logged
 
 
 def thin_events(events: Iterable[Event], count: int) -> tuple[tuple[Event, ...], Logged]:
@@ -166,32 +139,15 @@ class _Metrics:
                 self.steps.pop()
         self.steps.append(replace(event, fields={"step": step}))
         self.seen += 1
-        _add_values(self.lines, self.label, self.size, step, pace | event.values)
+        for name, value in (pace | event.values).items():
+            if name in self.lines or len(self.lines) < MOST_NAMES:
+                self.lines.setdefault(name, Line(self.label, self.size)).add(step, value)
 
 
 def build_metric_curves(attempts: Sequence[TimedAttempt], logged: Logged) -> Curves:
     """Return the curves of the logged values and of the steps per second: loss and throughput first, then by name."""
-    curves = _join_lines(logged.get(attempt.label, {}) for attempt in attempts)
-    return {name: curves[name] for name in (*_FIRST, *sorted(curves.keys() - {*_FIRST})) if name in curves}
-
-
-def build_checkpoint_curves(attempts: Sequence[TimedAttempt]) -> Curves:
-    """Return how long each checkpoint held up the training, and how long it was written."""
-    found: list[Lines] = []
-    for attempt in attempts:
-        lines, saves = Lines(), attempt.events.all("checkpoint")
-        size = _bucket_size(len(saves), MOST_SAVES)
-        for event in saves:
-            values = {name: event.number(name) for name in (HELD, WRITE)}
-            _add_values(lines, attempt.label, size, event.count("step"), values)
-        found.append(lines)
-    return _join_lines(found)
-
-
-def _join_lines(attempts: Iterable[Lines]) -> dict[str, list[Line]]:
-    """Return the lines of all attempts by name."""
     curves: dict[str, list[Line]] = {}
-    for lines in attempts:
-        for name, line in lines.items():
+    for attempt in attempts:
+        for name, line in logged.get(attempt.label, {}).items():
             curves.setdefault(name, []).append(line)
-    return curves
+    return {name: curves[name] for name in (*_FIRST, *sorted(curves.keys() - {*_FIRST})) if name in curves}

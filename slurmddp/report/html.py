@@ -1,4 +1,4 @@
-"""A run's report as one HTML page. Reads its template and its style, no other file.
+"""The reports as HTML pages, each one file. Reads the templates and the style; looks for the pages of other runs.
 
 Names, logs and configuration are untrusted: each value is escaped for HTML, unprintable characters are written as
 escapes, and the page's security policy forbids the browser to load or run anything.
@@ -6,25 +6,30 @@ escapes, and the page's security policy forbids the browser to load or run anyth
 
 import base64
 import hashlib
+import math
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import jinja2
 from markupsafe import Markup
 
 from slurmddp.report import curves, number_format, svg
-from slurmddp.report.attempts import ALLOCATED, KINDS
+from slurmddp.report.attempts import ALLOCATED, KINDS, TimeKind
 from slurmddp.report.collect import Report
-from slurmddp.runs.history import describe_event
+from slurmddp.report.number_format import list_days
+from slurmddp.runs.history import Event, describe_event, list_use
+from slurmddp.runs.layout import RunDir
 from slurmddp.text import escape_text
 
 _FOLDER: Final = Path(__file__).parent
 _LONGEST: Final = 4000
 """Characters of one value."""
-MOST_ATTEMPTS: Final = 200
-MOST_ROWS: Final = 300
-
 _SIGNS: Final = {
     "done": "\N{CHECK MARK}",
     "running": "\N{BLACK RIGHT-POINTING TRIANGLE}",
@@ -35,13 +40,76 @@ _SIGNS: Final = {
 }
 CLASSES: Final = {"green": "good", "red": "bad"}
 """Of the page's style, by the colour of an outcome; `soft` for any other."""
+_FILTERS: Final = (
+    *(number_format.duration, number_format.clock, number_format.figure, number_format.percent),
+    *(svg.place, svg.join_short, describe_event, list_use),
+)
 
 
 def render_page(report: Report) -> bytes:
-    """Return the page in UTF-8; it needs no other file."""
+    """Return the page of a run in UTF-8; it needs no other file."""
+    found, slow = report.figures.seconds, dict[int, list[Event]]()
+    for event in report.facts.history.all("straggler"):
+        slow.setdefault(event.count("slow_rank"), []).append(event)
+    others = (event for event in report.facts.history.events if event.kind not in ("checkpoint", "straggler"))
+    values = {
+        "report": report,
+        "seconds": {kind: found[kind] for kind in KINDS if found.get(kind)},
+        "charts": list(svg.draw_charts(curves.build_metric_curves(report.attempts, report.logged))),
+        "styles": svg.line_styles(report.attempts),
+        "slow": dict(sorted(slow.items())),
+        "happened": [(event, words) for event in others if (words := describe_event(event))],
+        "time_ticks": number_format.time_ticks,
+    }
+    return _render("run.html.j2", report.written, values)
+
+
+def render_runs(folder: RunDir, rows: Sequence[Report], *, since: float, now: float, by: str = "") -> bytes:
+    """Return the page of a folder's runs since a time in UTF-8, or of a sweep's settings, sorted by a metric."""
+    days = list_days(max(since, min((row.timeline.begin for row in rows), default=now)), now)
+    pages = [row.run.report.relative_to(folder.path) if row.run.report.is_file() else "" for row in rows]
+    results = [row.result for row in rows if row.result]
+    names = sorted({name for one in results for name in one.metrics}, key=lambda name: (name != by, name))
+    values = {
+        "name": folder.path.name,
+        "rows": [(row, quote(os.fsencode(page))) for row, page in zip(rows, pages, strict=True)],
+        "since": since,
+        "hours": _sum_hours(rows, since, math.inf),
+        "periods": [(begin, end, _sum_hours(rows, max(begin, since), end)) for begin, end in pairwise(days)],
+        "failures": [(one, row.name) for row in rows for one in row.causes.values()],
+        "keys": dict.fromkeys(key for one in results for key in one.values),
+        "metrics": names,
+        "by": by if by in names else "",
+        "charts": list(svg.draw_scatters(results, by)),
+        "styles": {},
+    }
+    return _render("runs.html.j2", now, values)
+
+
+def _sum_hours(rows: Iterable[Report], begin: float, end: float) -> Mapping[TimeKind, float]:
+    """Return the GPU-hours of each kind in a part of the time; a node without GPUs counts as one GPU."""
+    hours = defaultdict[TimeKind, float](float)
+    for row in rows:
+        for attempt in row.attempts:
+            each = attempt.nodes * (row.figures.gpus_per_node or 1) / 3600
+            for span in attempt.spans:
+                hours[span.kind] += each * max(0.0, min(span.end, end) - max(span.begin, begin))
+    return hours
+
+
+def _render(template: str, written: float, values: Mapping[str, Any]) -> bytes:
     css = (_FOLDER / "page.css").read_text("utf-8")
-    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
-    values = _template_values(report) | {"css": Markup(css), "css_digest": digest}  # noqa: S704 a file of this package
+    shared = {
+        "css": Markup(css),  # noqa: S704 a file of this package
+        "css_digest": base64.b64encode(hashlib.sha256(css.encode()).digest()).decode(),
+        "written": written,
+        "zone": f"{datetime.fromtimestamp(written).astimezone():%Z}",
+        "kinds": KINDS,
+        "allocated": ALLOCATED,
+        "classes": CLASSES,
+        "signs": _SIGNS,
+        "old_style": svg.STYLES,
+    }
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),
         undefined=jinja2.StrictUndefined,
@@ -50,8 +118,8 @@ def render_page(report: Report) -> bytes:
         lstrip_blocks=True,
         autoescape=True,
     )
-    environment.filters |= {name: getattr(number_format, name) for name in ("duration", "clock", "figure", "percent")}
-    return environment.get_template("page.html.j2").render(values).encode("utf-8", "replace")
+    environment.filters |= {function.__name__: function for function in _FILTERS}
+    return environment.get_template(template).render({**shared, **values}).encode("utf-8", "replace")
 
 
 def _make_printable(value: Any) -> Any:
@@ -60,41 +128,3 @@ def _make_printable(value: Any) -> Any:
         return value
     text = value if len(value) <= _LONGEST else value[:_LONGEST] + " ..."
     return "\n".join(map(escape_text, text.split("\n")))
-
-
-def _template_values(report: Report) -> dict[str, Any]:
-    timeline, attempts, figures = report.timeline, report.attempts, report.figures
-    seconds = [(kind, figures.seconds[kind]) for kind in KINDS if figures.seconds.get(kind, 0.0) > 0]
-    last = report.submissions[-1] if report.submissions else None
-    slow: dict[int, list[Any]] = {}
-    for event in (event for event in report.events if event.kind == "straggler"):
-        slow.setdefault(event.count("slow_rank"), []).append(event)
-    others = (event for event in report.events if event.kind not in ("checkpoint", "straggler"))  # shown elsewhere
-    happened = [(event, words) for event in others if (words := describe_event(event))]
-    return {
-        "report": report,
-        "name": report.run.path.name,
-        "sign": _SIGNS[report.phase],
-        "submission": last,
-        "start": next((event for event in reversed(report.events) if event.kind == "start"), None),
-        "zone": f"{datetime.fromtimestamp(report.written).astimezone():%Z}",
-        "figures": figures,
-        "seconds": seconds,
-        "kinds": KINDS,
-        "allocated": ALLOCATED,
-        "shares": svg.draw_shares(seconds),
-        "whole": svg.draw_bar(timeline, timeline.spans, attempts, svg.MARKED - {"checkpoint"}),
-        "axis": svg.draw_time_axis(timeline),
-        "attempts": [
-            (one, svg.draw_bar(timeline, (*one.before, *one.spans), [one]), one.events.last("start"))
-            for one in attempts[-MOST_ATTEMPTS:]
-        ],
-        "classes": CLASSES,
-        "charts": svg.draw_charts(curves.build_metric_curves(attempts, report.logged), attempts),
-        "checkpoint_charts": svg.draw_charts(curves.build_checkpoint_curves(attempts), attempts),
-        "styles": list(svg.line_styles(attempts).items()),
-        "old_style": svg.STYLES,
-        "slow": dict(sorted(slow.items())),
-        "findings": [event for event in report.events if event.kind == "finding"][-MOST_ROWS:],
-        "happened": happened[-MOST_ROWS:],
-    }

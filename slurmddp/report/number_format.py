@@ -4,7 +4,7 @@ import math
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, time, timedelta
 from typing import Final, Self
 
 from slurmddp.text import format_duration
@@ -19,6 +19,7 @@ _MOST_TICKS: Final = 5
 _ROUND: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
 _TIMES_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 _DAY_S: Final = 86400
+_MOST_DAYS: Final = 35
 _LARGEST: Final = sys.float_info.max
 
 
@@ -29,9 +30,9 @@ def duration(seconds: float) -> str:
     return format_duration(round(seconds))
 
 
-def clock(time: float) -> str:
+def clock(moment: float) -> str:
     """Return a time by the clock of this machine: `2026-11-21 23:44:14`."""
-    return f"{datetime.fromtimestamp(time).astimezone():%Y-%m-%d %H:%M:%S}"
+    return f"{datetime.fromtimestamp(moment).astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def figure(value: float | None) -> str:
@@ -48,6 +49,15 @@ def figure(value: float | None) -> str:
 def percent(share: float | None) -> str:
     """Return a share of one: `62.3 %`; a dash for none."""
     return "\N{EN DASH}" if share is None else f"{100 * share:.1f} %"
+
+
+def list_days(begin: float, end: float) -> list[float]:
+    """Return midnights with all time between them, in seconds since 1970: of each day, of many those of Mondays."""
+    days = 1 if end - begin <= _MOST_DAYS * _DAY_S else 7
+    first = datetime.combine(datetime.fromtimestamp(begin).date(), time.min)  # noqa: DTZ006 by this machine's clock
+    first -= timedelta(days=first.weekday() % days)
+    count = 2 + max(0, int((end - first.timestamp()) // (days * _DAY_S)))
+    return [(first + timedelta(days=days * number)).timestamp() for number in range(count)]
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from slurmddp.outcome import Kind
-from slurmddp.report.attempts import Span, TimedAttempt, TimeKind, build_attempts
+from slurmddp.report.attempts import Span, TimedAttempt, TimeKind, time_attempts
+from slurmddp.runs.allocations import Allocation, list_allocations
 from slurmddp.runs.facts import Run
 from slurmddp.slurm.job_info import JobRef
+from slurmddp.slurm.values import parse_moment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,6 +18,8 @@ class Timeline:
 
     begin: float
     end: float
+    run: Run
+    allocations: tuple[Allocation, ...]
     attempts: tuple[TimedAttempt, ...]
     after: tuple[Span, ...] = ()
     """The time since the last attempt."""
@@ -24,20 +29,30 @@ class Timeline:
         """All time from begin to end, in order and without a gap."""
         return (*(span for attempt in self.attempts for span in (*attempt.before, *attempt.spans)), *self.after)
 
+    @property
+    def interruptions(self) -> Iterator[tuple[TimedAttempt, float | None]]:
+        """Yield what ended before the training was done, with the seconds to the next step or rendezvous, if any."""
+        for number, attempt in enumerate(self.attempts, start=1):
+            if attempt.outcome.kind not in (Kind.DONE, Kind.RUNNING, Kind.UNKNOWN):
+                later = (span.begin for one in self.attempts[number:] for span in one.spans if span.kind != "startup")
+                yield attempt, next((begin - attempt.end for begin in later), None)
 
-def build_timeline(run: Run, times: Mapping[str, float], *, now: float) -> Timeline:
-    """Return when what happened; `times` are those of the submissions, by job."""
-    attempts = _add_spans(build_attempts(run, now))
+
+def build_timeline(run: Run, records: Iterable[Mapping[str, Any]], *, now: float) -> Timeline:
+    """Return when what happened in a run; `records` are those of its submissions."""
+    times = {record["job"]: time.timestamp() for record in records if (time := parse_moment(record.get("time")))}
+    allocations = tuple(list_allocations(run, now=now))
+    attempts = _add_spans([*time_attempts(allocations)])
     begin = min([*times.values(), *(attempt.begin for attempt in attempts)], default=now)
     attempts = _add_waits(attempts, times, begin)
     last = attempts[-1] if attempts else None
     since = last.end if last else min(times.values(), default=now)
     own = {last.job_id: since} if last else {}  # a requeued job waits since its last attempt
-    queued = [job.job_id for job in run.jobs if job.outcome.kind.phase == "queued"]
+    queued = [job.job_id for job in run.jobs if job.outcome.meaning.phase == "queued"]
     submitted = [own.get(job, times.get(JobRef.parse(job).array_id, since)) for job in queued]
     after = _wait_spans(since, min(submitted), now) if submitted else ()
     end = after[-1].end if after else max((attempt.end for attempt in attempts), default=begin)
-    return Timeline(begin=begin, end=end, attempts=tuple(attempts), after=after)
+    return Timeline(run=run, begin=begin, end=end, allocations=allocations, attempts=tuple(attempts), after=after)
 
 
 def _add_spans(attempts: Sequence[TimedAttempt]) -> list[TimedAttempt]:

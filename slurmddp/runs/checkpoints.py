@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from slurmddp.runs.layout import MANIFEST, RunDir
+from slurmddp.runs.layout import IDENTITY, MANIFEST, SURVIVED, RunDir
 
 _STEP: Final = re.compile(r"step-[0-9]{9}")
 
@@ -59,15 +59,18 @@ def find_saved(run: RunDir, pattern: str) -> Checkpoint | None:
     """Return the checkpoint from which a run goes on; None without one.
 
     `pattern` is the glob of the checkpoints that the program writes by its own means, which count first; else
-    slurmddp's own steps do, else what the program has written into the run's folder of checkpoints.
+    slurmddp's own steps do, else what ranks that survived have saved, which the next start takes in, else what the
+    program has written into the run's folder of checkpoints.
     """
     if pattern and (own := newest_program_checkpoint(pattern)):
         return own
     with suppress(OSError):
-        if step := newest_checkpoint(run):
-            return Checkpoint((step / MANIFEST).stat().st_mtime, str(step), int(step.name.partition("-")[2]))
-        others = [path for path in run.checkpoints.glob("*") if not path.name.startswith(("step-", ".", "broken-"))]
-        return _newest(map(str, others))
+        step = newest_checkpoint(run)
+        survived = () if step else run.checkpoints.glob(f".survived-*/step-*/{SURVIVED}")
+        for file in [step / MANIFEST] if step else sorted(survived, key=lambda note: note.parent.name)[-1:]:
+            return Checkpoint(file.stat().st_mtime, str(file.parent), int(file.parent.name.partition("-")[2]))
+        none = (IDENTITY, "step-", ".", "broken-")
+        return _newest(str(path) for path in run.checkpoints.glob("*") if not path.name.startswith(none))
     return None
 
 

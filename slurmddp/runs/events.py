@@ -27,6 +27,8 @@ class AttemptStart(NamedTuple):
     """When Slurm allocated the nodes, in seconds since 1970 by the controller's clock; null when unknown."""
     checkpoints: str = ""
     """The glob of the checkpoints that the program writes by its own means (`--checkpoints`); empty without."""
+    memory_mb: int | None = None
+    """The memory of the job on each node; null without a limit, or where Slurm does not say."""
     event: str = "attempt_start"
 
 
@@ -51,7 +53,7 @@ class JobRequeue(NamedTuple):
     """The supervisor puts the job back into the queue."""
 
     reason: str
-    excluded: tuple[str, ...]
+    excluded: tuple[str, ...] = ()
     """Nodes that the requeued job must not get."""
     event: str = "requeue"
 
@@ -111,7 +113,23 @@ class Cancel(NamedTuple):
     event: str = "cancel"
 
 
-SupervisorEvent = Union[AttemptStart, AttemptEnd, AttemptRestart, Hang, HangEnd, Usage, JobRequeue, Fenced, JobEnd]
+class Found(NamedTuple):
+    """A check before COMMAND found something, or that of a node that waits as a spare."""
+
+    check: str
+    """The check's name: folder, names, versions, script, gpus, affinity, shm, clock or spare."""
+    level: str
+    """`warning`, or `error` for what ends the job, or makes a node no spare."""
+    on_host: str
+    """The node that it is about; empty when it is about no single node."""
+    what: str
+    advice: str
+    event: str = "finding"
+
+
+SupervisorEvent = Union[
+    AttemptStart, AttemptEnd, AttemptRestart, Hang, HangEnd, Usage, JobRequeue, Fenced, JobEnd, Found
+]
 
 
 class Author(NamedTuple):

@@ -20,8 +20,8 @@ from slurmddp.runs.history import SUPERVISION, AttemptEvents, Event, History, re
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import attempt_order, is_running_here
 from slurmddp.runs.submissions import settings_of, submissions
+from slurmddp.slurm import states
 from slurmddp.slurm.job_info import LOCAL, JobInfo, JobRef, is_job_id
-from slurmddp.slurm.states import meaning_of, outcome_of
 
 BY_SLURM: Final = "not by the job itself: by `scontrol requeue`, a preemption without grace time, or a lost node"
 """Why a job came back of which no event says so."""
@@ -87,8 +87,10 @@ class Run:
     """A run, as far as its records and Slurm say."""
 
     folder: RunDir
-    jobs: tuple[Job, ...] = ()
+    jobs: tuple[Job, ...]
     """In the order of their first event; those without events follow in the order of their submission."""
+    history: History
+    """All its events, or the newest of them."""
 
 
 def read_run(
@@ -111,7 +113,7 @@ def read_run(
         for job_id in ids
         if is_job_id(job_id) or _WITHOUT_SLURM.fullmatch(job_id)
     )
-    return Run(folder=folder, jobs=jobs)
+    return Run(folder=folder, jobs=jobs, history=events)
 
 
 def read_job(
@@ -125,7 +127,8 @@ def read_job(
         outcome = Outcome(kind=Kind.RUNNING)
     else:
         unknown = "it does not run on this machine, and no rank left a record of its end"
-        outcome = _last_attempt(folder, job_id) or Outcome(kind=Kind.UNKNOWN, reason=unknown)
+        recorded = _last_attempt(folder, job_id) or _recorded_end(folder, own, job_id)[0]
+        outcome = recorded or Outcome(kind=Kind.UNKNOWN, reason=unknown)
     starts = own.attempts
     attempts = tuple(
         Attempt(job_id=job_id, name=one.name, events=one, outcome=_judge_attempt(one, starts[-1], outcome))
@@ -153,10 +156,9 @@ def _judge(folder: RunDir, own: History, job_id: str, slurm: JobInfo | None, *, 
     said = judge_by_slurm(slurm)
     if said.kind is Kind.CANCELLED:
         return said._replace(reason=_cancellation(own.decision()) or said.reason)
-    if said.kind is Kind.STOPPED or slurm.state == "FAILED":
-        recorded = _judge_by_files(folder, own, job_id, gone=True)
-    else:
+    if said.kind is not Kind.STOPPED and slurm.state != "FAILED":
         return said
+    recorded = _judge_by_files(folder, own, job_id, gone=True)
     if said.state == "FAILED":
         knows = recorded.final and recorded.kind not in (Kind.DONE, Kind.CANCELLED)
         return recorded._replace(state=said.state, time=recorded.time or said.time) if knows else said
@@ -168,10 +170,10 @@ def _judge(folder: RunDir, own: History, job_id: str, slurm: JobInfo | None, *, 
 
 def judge_by_slurm(slurm: JobInfo) -> Outcome:
     """Return what a job has come to by Slurm's answer alone: of a failure, by the status of its batch script."""
-    said = outcome_of(slurm.state)
+    said = states.outcome_of(slurm.state)
     if said.final:
         ended = slurm.ended.timestamp() if slurm.ended else None
-        said = said._replace(reason=meaning_of(slurm.state, slurm.job_id), time=ended)
+        said = said._replace(reason=states.find_state(slurm.state).meaning.format(job=slurm.job_id), time=ended)
     if slurm.state != "FAILED" or not slurm.exit_status:
         return said
     first, _, second = slurm.exit_status.partition(":")

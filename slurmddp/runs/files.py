@@ -61,7 +61,7 @@ def write_whole(path: Path, content: bytes) -> None:
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     with _errors_name(path):
         path = Path(os.path.realpath(path)) if path.is_symlink() else path
-        with _durable_file(path, content) as temporary:
+        with durable_file(path, content) as temporary:
             temporary.replace(path)
     sync_folder(path.parent)
 
@@ -69,7 +69,7 @@ def write_whole(path: Path, content: bytes) -> None:
 def create_exclusively(path: Path, content: str) -> bool:
     """Create a file, durably; return False if it exists. The step is atomic on network file systems too."""
     try:
-        with _errors_name(path), _durable_file(path, content.encode()) as temporary:
+        with _errors_name(path), durable_file(path, content.encode()) as temporary:
             os.link(temporary, path)
             sync_folder(path.parent)
     except FileExistsError:
@@ -78,7 +78,7 @@ def create_exclusively(path: Path, content: str) -> bool:
 
 
 @contextmanager
-def _durable_file(path: Path, content: bytes) -> Iterator[Path]:
+def durable_file(path: Path, content: bytes) -> Iterator[Path]:
     """Yield a durable file beside `path` with this content; its temporary name is removed at the end."""
     import tempfile  # noqa: PLC0415 - needed only to write, and every start would pay for it
 

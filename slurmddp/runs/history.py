@@ -139,6 +139,8 @@ class History(_Events):
 
     damage: tuple[str, ...] = ()
     """Lines that are no events, as in `events.jsonl: line 812 is cut off`."""
+    is_whole: bool = True
+    """Whether the oldest event of the run is among them."""
 
     @cached_property
     def attempts(self) -> tuple[AttemptEvents, ...]:
@@ -150,7 +152,7 @@ class History(_Events):
 
     def of_job(self, job_id: str) -> History:
         """Return the events of one job of the run."""
-        return History(tuple(self._by_job.get(job_id, ())))
+        return History(tuple(self._by_job.get(job_id, ())), is_whole=self.is_whole)
 
     @cached_property
     def _by_job(self) -> Mapping[str, list[Event]]:
@@ -183,7 +185,9 @@ class History(_Events):
 
 
 def read_outline(run: RunDir) -> History:
-    """Return a run's events without most metrics and checkpoints: only the last few before each other event are read.
+    """Return a run's events without most metrics and checkpoints.
+
+    Of these only the last few before each other event are read, and the newest checkpoint before it.
 
     They make up nearly all of a long run's gigabytes, so most blocks of the file are passed over whole. What is read
     has a bound, whatever the file has in it.
@@ -229,23 +233,28 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
 def _outline_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
     """Yield lines with their numbers, 0 for an unknown one; None is the line from which on some are left out."""
     recent: deque[tuple[int, bytes]] = deque(maxlen=_RECENT)
+    saved = list[tuple[int, bytes]]()
     before, left = 0, _OTHERS_BYTES
     for block in _blocks(file):
         count, lines = block.count(b"\n"), block.removesuffix(b"\n").split(b"\n")
         if sum(map(block.count, _FREQUENT)) == count == len(lines):
             recent.extend(enumerate(lines[-_RECENT:], before + max(0, count - _RECENT) + 1))
+            if _FREQUENT[1] in block:
+                saved = [max(row for row in enumerate(lines, before + 1) if _FREQUENT[1] in row[1])]
         else:
             for number, line in enumerate(lines, before + 1):
                 if any(kind in line for kind in _FREQUENT):
                     recent.append((number, line))
+                    saved = [(number, line)] if _FREQUENT[1] in line else saved
                 else:
-                    yield from (*recent, (number, line))
+                    yield from sorted({*saved, *recent, (number, line)})
                     recent.clear()
+                    saved.clear()
                     left -= len(line) + _OTHER_COST
         before += count
         if left <= 0:
             break
-    yield from recent
+    yield from sorted({*saved, *recent})
     at, last = file.tell(), file.seek(0, os.SEEK_END) - _LAST_BYTES
     file.seek(max(at, last))
     if at < last:
@@ -257,8 +266,8 @@ def _outline_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
 def read_newest(run: RunDir, *, size: int = TAIL_BYTES) -> History:
     """Return the events in the last `size` bytes of the file: 64 KiB are enough for the progress of a run."""
     with open_or_empty(run.events, grows=True) as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - size))
-        return History(tuple(parse_events(file.read().split(b"\n"))))
+        begin = file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+        return History(tuple(parse_events(file.read().split(b"\n"))), is_whole=begin == 0)
 
 
 def number(value: object) -> float | None:
@@ -278,14 +287,22 @@ def parse_events(lines: Iterable[bytes]) -> Iterator[Event]:
 
 
 def describe_event(event: Event) -> str:
-    """Return an event in words; empty for kinds that say nothing beyond their name, and for metrics."""
+    """Return an event in words; empty for kinds that are no news to a person, as metrics."""
     describe = _DESCRIPTIONS.get(event.kind)
     return describe(event) if describe else ""
 
 
-def _describe_usage(event: Event) -> str:
-    with suppress(AttributeError, IndexError, TypeError, ValueError):
+def list_use(event: Event) -> list[tuple[str, str, list[float]]]:
+    """Return ranks, hosts and numbers of a record of `usage`, the least busy GPU first; none of a wrong record."""
+    with suppress(AttributeError, KeyError, IndexError, TypeError, ValueError):
         rows = [(rank, str(row[0]), [*map(float, row[1:])]) for rank, row in event.fields["ranks"].items()]
+        if all(len(use) in (2, 6) and all(map(math.isfinite, use)) for _, _, use in rows):
+            return sorted(rows, key=lambda row: row[2][2:])
+    return []
+
+
+def _describe_usage(event: Event) -> str:
+    if rows := list_use(event):
         cpus, memory = (sum(one) / len(rows) for one in zip(*(use[:2] for _, _, use in rows)))
         host = f"{cpus:.1f} CPUs and {memory / 1e9:.1f} GB a rank"
         if not (gpus := [(use[2:], f"rank {rank} on {node}") for rank, node, use in rows if use[2:]]):
@@ -297,6 +314,11 @@ def _describe_usage(event: Event) -> str:
 
 
 _DESCRIPTIONS: Final[Mapping[str, Callable[[Event], str]]] = {
+    "attempt_start": lambda _: "the ranks are started",
+    "attempt_end": lambda event: ": ".join(filter(None, ("the ranks have ended", event.text("reason")))),
+    "loop": lambda _: "the first step begins",
+    "hang_end": lambda _: "the ranks make progress again",
+    "finding": lambda event: event.text("what"),
     "start": lambda event: (
         f"{event.count('world_size')} ranks on {count(event.count('nodes'), 'node')} finished the rendezvous"
     ),

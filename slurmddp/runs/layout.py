@@ -4,7 +4,6 @@ A run is one folder. The batch script (templates/base.sbatch.j2) names the same 
 """
 
 from __future__ import annotations
-import errno
 import os
 import re
 from contextlib import suppress
@@ -17,6 +16,10 @@ from slurmddp.trust import explain_distrust, explain_foreign
 
 MANIFEST = "manifest.json"
 """The file of a checkpoint that is written last: a checkpoint with it is whole."""
+SURVIVED = "survived.json"
+"""The same, of what a rank that survived has saved."""
+IDENTITY = "identity"
+"""The file in the folder of checkpoints that says which run they are of."""
 _RANK_MODEL = re.compile(r"rank-([0-9]+)\.pt\Z")
 
 
@@ -227,7 +230,8 @@ class RunDir(_Folder):
             present = (path for path in (self.path, *self.path.parents) if os.path.lexists(path))
             if wrong := next((path for path in present if not path.is_dir()), None):
                 option = "--name" if wrong == self.path else "--runs-dir"
-                raise UsageError(f"{wrong} {_describe_wrong_folder(wrong)}; choose another {option}") from error
+                what = "a link that leads to no folder" if wrong.is_symlink() else "a file, not a folder"
+                raise UsageError(f"{wrong} is {what}; choose another {option}") from error
             said = f"the run's folder {self.path} cannot be made: {error.strerror}"
             raise UsageError(f"{said}; choose another folder by --runs-dir") from error
         return missing[-1] if missing else None
@@ -238,25 +242,9 @@ class RunDir(_Folder):
 
     def remove_unused(self, outermost: Path) -> None:
         """Remove the folders that `create` made, up to `outermost`, as far as they are still empty."""
-        with suppress(OSError):
-            (self.path / ".gitignore").unlink()
-        for folder in (self.logs, self.path, *self.path.parents):
-            try:
+        folders = (self.logs, self.path, *self.path.parents)
+        with suppress(OSError):  # one is not empty
+            (self.path / ".gitignore").unlink(missing_ok=True)
+            for folder in folders[: folders.index(outermost) + 1]:
                 with suppress(FileNotFoundError):
                     folder.rmdir()
-            except OSError:
-                return
-            if folder == outermost:
-                return
-
-
-def _describe_wrong_folder(path: Path) -> str:
-    if not path.is_symlink():
-        return "is a file, not a folder"
-    try:
-        path.stat()
-    except FileNotFoundError:
-        return "is a link to a folder that is not there"
-    except OSError as error:
-        return "is a link to itself" if error.errno == errno.ELOOP else "is a link to a folder that cannot be read"
-    return "is a link to a file, not to a folder"

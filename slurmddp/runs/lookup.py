@@ -16,7 +16,7 @@ from slurmddp.runs.files import open_regular, warn_once
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import parse_submissions, read_origin, settings_of, submissions
 from slurmddp.slurm.job_info import LOCAL, JobRef, is_job_id
-from slurmddp.text import find_similar, list_some, quote_value
+from slurmddp.text import list_some, quote_value, suggest
 
 _MOST_NAMED: Final = 3
 
@@ -126,9 +126,8 @@ def survey(runs_dir: str) -> Survey:
 
 def find_all_jobs(run: RunDir) -> Target:
     """Return a run, or a sweep's setting, with all its jobs."""
-    if run.sweep is None:
-        return Target.of_run(run, submissions(run))
-    return Target(run, tuple(task for task, setting in tasks(run.sweep).items() if setting == run))
+    whole = Target.of_run(run.sweep or run, submissions(run.sweep or run))
+    return whole if run.sweep is None else next((one for one in split(whole) if one.run == run), Target(run, ()))
 
 
 def require_one(target: Target, word: str = "") -> Target:
@@ -145,13 +144,19 @@ def require_one(target: Target, word: str = "") -> Target:
 
 def settings(target: Target) -> list[Target]:
     """Return a sweep's settings, each with its task in the last of the target's jobs; else the target itself."""
-    newest = {setting: task for task, setting in target.tasks.items()}
-    return [Target(setting, (task,)) for setting, task in newest.items()] or [target]
+    return [one.only(one.jobs[-1:]) for one in split(target)] if target.tasks else [target]
 
 
-def tasks(run: RunDir) -> dict[str, RunDir]:
-    """Return the run of each task of a sweep, by the task's id; empty for another run."""
-    return Target.of_run(run, submissions(run)).tasks
+def split(target: Target) -> list[Target]:
+    """Return a sweep's settings, each with all its tasks and the records of their arrays; else the target itself."""
+    found: dict[RunDir, list[str]] = {}
+    for task, setting in target.tasks.items():
+        found.setdefault(setting, []).append(task)
+    records = {record["job"]: record for record in target.records}
+    return [
+        Target(setting, tuple(own), [records[JobRef.parse(task).array_id] for task in own])
+        for setting, own in found.items()
+    ] or [target]
 
 
 def _local_jobs(run: RunDir) -> Target:
@@ -187,12 +192,8 @@ def _find_by_name(word: str, runs_dir: str, *, local: bool = False) -> Target:
         raise UsageError(f"run {word}: {record} is damaged, and its jobs are not known; its output is in {run.logs}")
     if elsewhere := _find_elsewhere(word, runs_dir):
         return elsewhere
-    near = find_similar(word, [known.path.name for known in runs(runs_dir)], cutoff=0.6)
-    hint = (
-        f"did you mean {' or '.join(near)}?"
-        if near
-        else "`slurmddp status` lists the runs; --runs-dir names another folder"
-    )
+    otherwise = "`slurmddp status` lists the runs; --runs-dir names another folder"
+    hint = suggest(word, (known.path.name for known in runs(runs_dir)), otherwise, cutoff=0.6)
     raise UsageError(f"{quote_value(word)} is not a job id, nor a submitted run in {runs_dir}; {hint}")
 
 
@@ -213,7 +214,7 @@ def _find_by_id(job_id: str, by_job: Mapping[str, RunDir]) -> Target:
         run = None  # it is a copy, and the job that of the original
     if run is None or number == job_id:
         return Target(run, (job_id,))
-    return Target(tasks(run).get(job_id, run), (job_id,))
+    return Target(find_all_jobs(run).tasks.get(job_id, run), (job_id,))
 
 
 def _runs_by_job(runs_dir: str) -> dict[str, RunDir]:

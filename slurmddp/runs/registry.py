@@ -5,20 +5,21 @@ Standard library only.
 """
 
 import os
+import shlex
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from slurmddp.runs.files import write_whole
-from slurmddp.text import count
 
 _MOST: Final = 500
 """Folders that are remembered; the oldest are forgotten."""
 
 
-def _file() -> Path:
+def state_file(name: str) -> Path:
+    """Return the path of a file in the folder of this user's state. Raises RuntimeError for a user without a home."""
     state = os.environ.get("XDG_STATE_HOME", "")  # a relative one counts as unset
-    return (Path(state) if state.startswith("/") else Path.home() / ".local" / "state") / "slurmddp" / "folders"
+    return (Path(state) if state.startswith("/") else Path.home() / ".local" / "state") / "slurmddp" / name
 
 
 def remember(folder: Path) -> None:
@@ -27,7 +28,7 @@ def remember(folder: Path) -> None:
         known = _read()
         if str(folder) in known[-1:]:
             return
-        path = _file()
+        path = state_file("folders")
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         for left in path.parent.glob(f".{path.name}.*"):  # by a process that was killed meanwhile
             left.unlink()
@@ -54,12 +55,12 @@ def known_folders() -> list[Path]:
 
 
 def hint_elsewhere() -> str:
-    """Return what shows the runs of the known folders; empty without any."""
+    """Return what shows the runs of the folder that was used last; empty without any."""
     known = known_folders()
-    return f"`slurmddp status --all-folders` shows those of {count(len(known), 'other folder')}" if known else ""
+    return f"`slurmddp status --runs-dir {shlex.quote(str(known[0]))}` shows those of another folder" if known else ""
 
 
 def _read() -> list[str]:
     with suppress(FileNotFoundError):
-        return _file().read_text("utf-8", "surrogateescape").splitlines()
+        return state_file("folders").read_text("utf-8", "surrogateescape").splitlines()
     return []

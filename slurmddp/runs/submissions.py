@@ -6,7 +6,6 @@ keeps its jobs; a copy has none of them. Standard library only.
 
 from __future__ import annotations
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -76,26 +75,12 @@ def record_direct_submission(run: RunDir, job: str, *, time: str, sha256: str | 
 def read_origin(run: RunDir, record: Mapping[str, Any]) -> Origin:
     """Return the origin of a job by its record in the run's folder; for a setting, in the sweep's folder."""
     folder, name = record.get("folder"), str(record.get("name") or "")
-    if not isinstance(folder, str) or not folder:
-        return Origin(name or run.path.name)
-    home = Path(folder)
-    is_same = home == run.path
-    with suppress(OSError, ValueError):  # the record has a NUL byte
-        is_same = home.samefile(run.path)
-    if is_same:
-        return Origin(name or run.path.name)
-    was_copied = record.get("inode") not in (None, run.path.stat().st_ino)
-    return Origin(name or home.name, home if was_copied or _has(home, record) else None)
+    home = Path(folder) if isinstance(folder, str) and folder else run.path
+    is_here = home == run.path or record.get("inode") in (None, run.path.stat().st_ino)
+    return Origin(name or home.name, None if is_here else home)
 
 
 def slurm_name(run: RunDir, job_id: str) -> str:
     """Return the name in Slurm of a run's job, which differs from that of the folder where a batch script gives one."""
     home, number = run.sweep or run, JobRef.parse(job_id).array_id
     return read_origin(home, next((one for one in reversed(submissions(home)) if one["job"] == number), {})).name
-
-
-def _has(home: Path, record: Mapping[str, Any]) -> bool:
-    """Return whether a folder has the job on record; a folder that the job itself made has not."""
-    with suppress(OSError, ValueError):
-        return any(known["job"] == record.get("job") for known in submissions(RunDir(home)))
-    return False

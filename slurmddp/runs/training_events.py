@@ -3,6 +3,8 @@
 from __future__ import annotations
 from typing import NamedTuple, Union
 
+from slurmddp.runs.events import Found
+
 
 class Start(NamedTuple):
     """The rendezvous of all ranks is done."""
@@ -16,20 +18,6 @@ class Start(NamedTuple):
     ranks: dict[str, str]
     """The ranks of each host, as in `0-3,8`, the hosts in the order of the nodes."""
     event: str = "start"
-
-
-class Found(NamedTuple):
-    """A check before COMMAND found something."""
-
-    check: str
-    """The check's name: folder, names, versions, script, gpus, affinity, shm or clock."""
-    level: str
-    """`warning`, or `error` for what ends the job."""
-    on_host: str
-    """The node that it is about; empty when it is about no single node."""
-    what: str
-    advice: str
-    event: str = "finding"
 
 
 class Resume(NamedTuple):

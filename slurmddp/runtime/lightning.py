@@ -12,28 +12,16 @@ import signal
 import zipfile
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from slurmddp.runs.files import append_record, read_records
 from slurmddp.runtime.checkpoint.last_step import LastStep
-from slurmddp.runtime.exiting.classify import Stopped
 from slurmddp.runtime.rank_process import this_process
 from slurmddp.runtime.stopping.consensus import LoopStop
-from slurmddp.runtime.stopping.policy import Phase
 from slurmddp.runtime.stopping.signals import SIGNALS
 from slurmddp.runtime.stopping.stopping import Stopping
 
 _trainers = itertools.count(1)
-
-
-def for_lightning() -> list[Any]:
-    """Return the callbacks that a `lightning.pytorch.Trainer` gets."""
-    return _callbacks("lightning.pytorch.callbacks")
-
-
-def for_pytorch_lightning() -> list[Any]:
-    """Return the callbacks that a `pytorch_lightning.Trainer` gets."""
-    return _callbacks("pytorch_lightning.callbacks")
 
 
 def _callbacks(module: str) -> list[Any]:
@@ -55,6 +43,11 @@ def _callbacks(module: str) -> list[Any]:
     offered = max(saved, key=saved.__getitem__, default=None)
     base = callbacks.OnExceptionCheckpoint if offered else callbacks.Callback
     return [type("SaveAtStop", (_SaveAtStop, base), {})(process.stopping, file, offered)]
+
+
+for_lightning: Final = partial(_callbacks, "lightning.pytorch.callbacks")
+for_pytorch_lightning: Final = partial(_callbacks, "pytorch_lightning.callbacks")
+"""Return the callbacks that a Trainer of either package gets."""
 
 
 def _record(file: Path) -> Path:
@@ -131,10 +124,7 @@ class _SaveAtStop:
     def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:
         """Leave the loop by an exception of the program."""
         del trainer, module
-        if not isinstance(exception, Stopped):
-            self._stop.stopping.rescue()
-            self._loops = None  # what follows takes the training apart
-            self._stop.end(Phase.LEFT_LOOP)
+        self._stop.fail(exception)
 
     def teardown(self, *_: Any, **__: Any) -> None:
         """Keep the file: Lightning calls this after an evaluation too, where its own callback would remove the file."""

@@ -9,11 +9,10 @@ of `slurmddp.runtime.stopping.consensus`; rank 0 compares them.
 import os
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from slurmddp import variables
@@ -38,8 +37,8 @@ BLOCKS: Final = 20
 class Stragglers:
     """Measures this rank's backwards; on rank 0, names the stragglers."""
 
-    def __init__(self, parts: Iterable[nn.Module], who: Rank) -> None:
-        self._models = find_ddp_modules(parts)
+    def __init__(self, models: Sequence[DistributedDataParallel], who: Rank) -> None:
+        self._models = models
         self._iterations = [0] * len(self._models)
         self._who = who
         self._in_a_row: dict[int, int] = {}
@@ -83,18 +82,13 @@ class Stragglers:
                 write_event(self._who, Straggler(slow_rank=rank, slow_host=host, backward_s=took_s, others_s=middle_s))
 
 
-def find_ddp_modules(parts: Iterable[nn.Module]) -> list[DistributedDataParallel]:
-    """Return the DistributedDataParallel modules in some modules."""
-    return [module for part in parts for module in part.modules() if isinstance(module, DistributedDataParallel)]
-
-
 class StepTimer:
     """The seconds of this rank's steps, in blocks of the same number of steps."""
 
-    def __init__(self, asked: int, parts: Iterable[nn.Module], device: torch.device) -> None:
+    def __init__(self, asked: int, models: Sequence[DistributedDataParallel], device: torch.device) -> None:
         self.asked = asked
         """Steps after which the loop ends."""
-        self._models = find_ddp_modules(parts)
+        self._models = models
         self._device = device
         self._block = max(1, asked // BLOCKS)
         self._steps = 0
@@ -133,7 +127,7 @@ class StepTimer:
         return time.perf_counter()
 
 
-def timer_from_environment(parts: Iterable[nn.Module], device: torch.device) -> "StepTimer | None":
+def timer_from_environment(models: Sequence[DistributedDataParallel], device: torch.device) -> "StepTimer | None":
     """Return the timer of the steps that were asked for; None without `--steps`.
 
     Raises RankError if the variable is not a number.
@@ -143,4 +137,4 @@ def timer_from_environment(parts: Iterable[nn.Module], device: torch.device) -> 
         return None
     if not (text.isascii() and text.isdecimal() and int(text)):
         raise RankError(f"{variables.STEP_LIMIT}={text!r} is not a whole number, 1 or more; it is set by --steps")
-    return StepTimer(int(text), parts, device)
+    return StepTimer(int(text), models, device)

@@ -1,10 +1,11 @@
 """Saves, stops and resumes a training by Hugging Face's Trainer, without a change of the script.
 
-The worker watches for the import of `transformers.trainer`, and wraps `Trainer.train` there. The wrapper adds a
+The worker watches for the import of `transformers.trainer`, and has `Trainer.train` wrapped there. The wrapper adds a
 callback and chooses the checkpoint to resume from. Trainer's own answer to SIGTERM (`enable_jit_checkpoint`) is not
 enough: each rank leaves after a different step, and the program ends with status 0.
 """
 
+from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
@@ -19,24 +20,21 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import numpy as np
+import torch
+import torch.distributed as dist
+
 from slurmddp.runs.files import append_record, read_records
 from slurmddp.runtime import patches
-from slurmddp.runtime.exiting.classify import Stopped
-from slurmddp.runtime.imports import after_import
-from slurmddp.runtime.stopping.policy import Phase
+from slurmddp.runtime.checkpoint.last_step import LastStep
+from slurmddp.runtime.stopping.consensus import LoopStop
 from slurmddp.runtime.stopping.stopping import Stopping
 
 STATE = "trainer_state.json"
 """Rank 0 writes this file of a checkpoint last; each rank's last file is that of its random state."""
 
 
-def adopt_trainer(stopping: Stopping) -> None:
-    """Adopt Trainer as soon as the program imports it, in a rank that has a run's folder."""
-    if run := stopping.rank.run_dir:
-        after_import("transformers.trainer", lambda module: _adopt(module, stopping, run.checkpoints))
-
-
-def _adopt(module: Any, stopping: Stopping, checkpoints: Path) -> None:
+def adopt(module: Any, stopping: Stopping, checkpoints: Path) -> None:
     """Wrap `Trainer.train`. The calls have the same numbers in each attempt."""
     calls = itertools.count(1)
 
@@ -53,10 +51,7 @@ def _adopt(module: Any, stopping: Stopping, checkpoints: Path) -> None:
             try:
                 return train(trainer, callback.choose(resume_from_checkpoint or None), trial, *words, **more)
             except BaseException as error:
-                if not isinstance(error, Stopped):
-                    stopping.rescue()
-                    callback.last = None  # what follows may change the training
-                    callback.stop.end(Phase.LEFT_LOOP)
+                callback.stop.fail(error)
                 raise
             finally:
                 trainer.remove_callback(callback)
@@ -74,11 +69,9 @@ def _adopt(module: Any, stopping: Stopping, checkpoints: Path) -> None:
 class _SaveAtStop:
     """Does by Trainer's hooks what `Checkpointer.steps` does at a stop request."""
 
-    def __init__(self, trainer: Any, stopping: Stopping, record: "_Record") -> None:
-        from slurmddp.runtime.stopping.consensus import LoopStop  # noqa: PLC0415 - torch, which Trainer has imported
-
+    def __init__(self, trainer: Any, stopping: Stopping, record: _Record) -> None:
         self.stop = LoopStop(stopping)
-        self.last: Any = None
+        self.last: LastStep | None = None
         """A LastStep, where a survivor of a fault can save it."""
         self._trainer = trainer
         self._record = record
@@ -89,8 +82,6 @@ class _SaveAtStop:
 
         A path is taken at its word, unless it is a checkpoint of this run that is not complete.
         """
-        import torch.distributed as dist  # noqa: PLC0415 - as above
-
         chosen = [given]
         if self.stop.stopping.rank.is_main:
             self.stop.check_owner()
@@ -119,8 +110,6 @@ class _SaveAtStop:
             is_ddp = type(trainer.model_wrapped).__name__ == "DistributedDataParallel" and args.device.type == "cpu"
             saves = (type(trainer).save_model, type(trainer)._save_checkpoint)  # noqa: SLF001 - no public name
             if self.stop.group and is_ddp and all(save.__module__ == "transformers.trainer" for save in saves):
-                from slurmddp.runtime.checkpoint.last_step import LastStep  # noqa: PLC0415 - torch, as above
-
                 self.last = LastStep(self.stop, trainer.model, _collect_random)
 
     def on_pre_optimizer_step(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
@@ -141,7 +130,7 @@ class _SaveAtStop:
             decided = self.stop.conclude() or decided
         self._is_stopping = self._is_stopping or decided
         if state.epoch != int(state.epoch) and state.global_step < state.max_steps:
-            self._save_if_stopping(args, control)
+            self.on_epoch_end(args, state, control)
 
     def on_evaluate(self, *_: Any, **__: Any) -> None:
         """Leave this step to the older checkpoint for the present: the evaluation has drawn random numbers."""
@@ -155,15 +144,8 @@ class _SaveAtStop:
 
     on_epoch_begin = on_step_begin
 
-    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Save after the last step of an epoch."""
-        del state
-        self._save_if_stopping(args, control)
-
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Leave when all ranks have saved; but a training that its evaluation has just ended goes on to its end."""
-        import torch.distributed as dist  # noqa: PLC0415 - as above
-
         if self._leaves_at_save and (state.global_step >= state.max_steps or not control.should_training_stop):
             if args.world_size > 1:
                 dist.barrier()
@@ -177,8 +159,8 @@ class _SaveAtStop:
             self._record.append(ended=[state.global_step, state.max_steps])
         self.stop.end()
 
-    def _save_if_stopping(self, args: Any, control: Any) -> None:
-        """Let Trainer save a whole checkpoint, also against the script's options, after the rest of this step."""
+    def on_epoch_end(self, args: Any, _: Any, control: Any, **__: Any) -> None:
+        """Let Trainer save a whole checkpoint if it is to stop, also against the script's options, after this step."""
         if not self._is_stopping:
             return
         self.stop.check_owner()
@@ -197,9 +179,6 @@ class _SaveAtStop:
 
     def _write(self, folder: Path, states: list[Any], buffers: Any) -> None:
         """Write what Trainer's own `_save_checkpoint` writes, without the other ranks, as if this one were rank 0."""
-        import numpy as np  # noqa: PLC0415 - of transformers
-        import torch  # noqa: PLC0415 - as above
-
         trainer, args, name = copy.copy(self._trainer), copy.copy(self._trainer.args), str(folder)
         args.distributed_state = SimpleNamespace(process_index=0, local_process_index=0)  # they decide who saves
         trainer.args, trainer.model = args, copy.copy(trainer.model)
@@ -222,9 +201,6 @@ class _SaveAtStop:
 
 def _collect_random() -> dict[str, Any]:
     """Return this rank's random state, as the files of Trainer have it."""
-    import numpy as np  # noqa: PLC0415 - of transformers
-    import torch  # noqa: PLC0415 - as above
-
     return {"python": random.getstate(), "numpy": np.random.get_state(), "cpu": torch.get_rng_state()}  # noqa: NPY002
 
 
@@ -235,7 +211,7 @@ class _Record(NamedTuple):
     folder: str
     """The script's `output_dir`."""
 
-    def sort(self, world_size: int) -> "tuple[str | None, list[Path]]":
+    def sort(self, world_size: int) -> tuple[str | None, list[Path]]:
         """Return the newest complete checkpoint of this run, and those that are not complete."""
         world_sizes = {world_size, *(line["world_size"] for line in read_records(self.file) if "world_size" in line)}
         complete: dict[int, Path] = {}

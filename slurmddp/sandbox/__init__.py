@@ -3,7 +3,7 @@
 from slurmddp.sandbox.cluster import Sandbox, down, find, report, up
 from slurmddp.sandbox.configuration import Plan, Shape
 from slurmddp.sandbox.programs import check_machine
-from slurmddp.sandbox.state_directory import current_name, names_up
+from slurmddp.sandbox.state_directory import current_name
 
 __all__ = [
     "Plan",
@@ -13,7 +13,6 @@ __all__ = [
     "current_name",
     "down",
     "find",
-    "names_up",
     "report",
     "up",
 ]

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final, cast
+from typing import IO, Any, Final, cast
 
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.sandbox import configuration, control_channel, preemption, programs, state_directory
@@ -21,7 +21,6 @@ from slurmddp.sandbox.configuration import Plan
 from slurmddp.sandbox.state_directory import Files
 from slurmddp.slurm import client, commands
 from slurmddp.slurm.values import Record, parse_record
-from slurmddp.text import format_table
 
 _UP_DEADLINE_S: Final = 120
 """A start that takes longer is ended, and its log is shown."""
@@ -141,35 +140,6 @@ class Sandbox:
             time.sleep(_POLL_S if waiting else 0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Part:
-    """A daemon or a node."""
-
-    name: str
-    state: str
-    """Of a daemon `running` or `ended`; of a node `off` or Slurm's state, with `(cut)` when it is disconnected."""
-    log: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Report:
-    """The state of one sandbox, which may not be up."""
-
-    name: str
-    up: bool
-    folder: str
-    nodes: tuple[Part, ...] = ()
-    daemons: tuple[Part, ...] = ()
-    others: tuple[str, ...] = ()
-    """This user's other sandboxes."""
-
-    def text(self) -> str:
-        """Return the report of a sandbox that is up as a table for people."""
-        rows = [("NAME", "STATE", "LOG"), *((part.name, part.state, part.log) for part in self.daemons + self.nodes)]
-        others = [f"other sandboxes: {' '.join(self.others)}"] if self.others else []
-        return "\n".join([f"sandbox '{self.name}' is up in {self.folder}", *others, *format_table(rows)])
-
-
 def _now() -> dt.datetime:
     """Return the local time in whole seconds without a time zone, as Slurm prints it."""
     return dt.datetime.now().replace(microsecond=0)  # noqa: DTZ005  # Slurm's times are local
@@ -198,8 +168,8 @@ def up(plan: Plan, *, say: Say = lambda _: None, die_with_parent: bool = False) 
     with state_directory.exclusive():
         if files.supervisor():
             raise UsageError(
-                f"sandbox '{plan.name}' is already up; end it with: slurmddp sandbox down --name {plan.name}"
-                " (or choose another --name)"
+                f"sandbox '{plan.name}' is already up; give another --name, or use it, by typing: "
+                f'eval "$(slurmddp sandbox env --name {plan.name})"'
             )
         files.remove()
         try:
@@ -218,12 +188,18 @@ def find(name: str = "default") -> Sandbox | None:
     return Sandbox(files.read_plan(), files) if files.supervisor() else None
 
 
-def report(name: str = "default") -> Report:
-    """Return the state of the sandbox of that name; raise ClusterError when it is up and does not answer."""
-    others = tuple(other for other in state_directory.names() if other != name)
-    sandbox = find(name)
+def report(name: str = "default") -> dict[str, Any]:
+    """Return the state of the sandbox of that name, as `sandbox status --json` prints it.
+
+    `up` is whether it is up, `others` are this user's other sandboxes. Each of the `nodes` and `daemons` has a name, a
+    state and a log. The state of a daemon is `running` or `ended`, that of a node `off` or Slurm's state, with `(cut)`
+    when it is disconnected. Raises ClusterError when the sandbox is up and does not answer.
+    """
+    others = [other for other in state_directory.names() if other != name]
+    folder, sandbox = str(Files.of_sandbox(name).folder), find(name)
+    found = {"name": name, "up": False, "folder": folder, "nodes": [], "daemons": [], "others": others}
     if sandbox is None:
-        return Report(name=name, up=False, folder=str(Files.of_sandbox(name).folder), others=others)
+        return found
     running = sandbox.daemons()
     records = sandbox.node_records() if running["daemons"]["slurmctld"] else {}
     cut = {node: " (cut)" if is_cut else "" for node, is_cut in running["disconnected"].items()}
@@ -231,11 +207,10 @@ def report(name: str = "default") -> Report:
     nodes = {node: (said[node] if is_on else "off") + cut[node] for node, is_on in running["nodes"].items()}
     daemons = {daemon: "running" if runs else "ended" for daemon, runs in running["daemons"].items()}
 
-    def parts(states: Mapping[str, str]) -> tuple[Part, ...]:
-        return tuple(Part(name=one, state=state, log=str(sandbox.files.log(one))) for one, state in states.items())
+    def parts(states: Mapping[str, str]) -> list[dict[str, str]]:
+        return [{"name": one, "state": state, "log": str(sandbox.files.log(one))} for one, state in states.items()]
 
-    folder = str(sandbox.files.folder)
-    return Report(name=name, up=True, folder=folder, nodes=parts(nodes), daemons=parts(daemons), others=others)
+    return found | {"up": True, "nodes": parts(nodes), "daemons": parts(daemons)}
 
 
 def down(name: str = "default") -> bool:

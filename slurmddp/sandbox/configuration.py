@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from slurmddp.errors import UsageError
 
 _SLURM_CONF: Final = Path(__file__).with_name("slurm.conf.in")
+_PARTITIONS: Final = Path(__file__).with_name("partitions.conf.in")
 _SLURMDBD_CONF: Final = Path(__file__).with_name("slurmdbd.conf.in")
 
 SUBNET: Final = "10.77.0"
@@ -33,8 +35,7 @@ _RANGES: Final = {"nodes": (0, 200), "cpus": (1, 4096), "memory": (1, 2**31), "g
 _FORM: Final = "use NAME:nodes=1,cpus=40,gpus=a100:8,memory=16000,MaxTime=1:00:00, each part may be left out"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """A partition with its own nodes, which are all alike."""
 
     name: str
@@ -81,8 +82,7 @@ def _whole(key: str, value: str, text: str) -> int:
     return int(value)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """One sandbox: its nodes, and what each of them has according to Slurm."""
 
     name: str = "default"
@@ -117,7 +117,8 @@ class Plan:
         for line in self.slurm_conf:
             if not _CONF_LINE.fullmatch(line):
                 raise UsageError(f"--slurm-conf {line!a}: not a line of slurm.conf, as in SelectType=select/linear")
-        names = [name for name, _ in _PARTITIONS if self.nodes] + [shape.name for shape in self.partitions]
+        common = re.findall(r"PartitionName=(\w+)", _PARTITIONS.read_text()) if self.nodes else []
+        names = [*common, *(shape.name for shape in self.partitions)]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise UsageError(f"--partition {twice[0]}: there is already a partition of that name; choose another")
 
@@ -174,13 +175,13 @@ def slurm_conf(plan: Plan, folder: Path, first_job_id: int) -> str:
     sections = [
         _SLURM_CONF.read_text().format(cluster=plan.cluster, head=HEAD, address=HEAD_ADDRESS, folder=folder, plan=plan),
         f"FirstJobId={first_job_id}\n",
-        _ACCOUNTING.format(address=HEAD_ADDRESS, folder=folder) if plan.accounting else "",
         "GresTypes=gpu\n" if plan.most_gpus else "",
         *(_node_line(shape, numbers) for shape, numbers in _number_shapes(plan)),
         *_partition_lines(plan),
     ]
     replaced = {line.partition("=")[0].lower() for line in plan.slurm_conf}
     kept = [line for line in "".join(sections).splitlines() if line.partition("=")[0].lower() not in replaced]
+    kept = [line for line in kept if plan.accounting or not line.startswith("Accounting")]
     return "\n".join([*kept, *(line for line in plan.slurm_conf if line.partition("=")[2])]) + "\n"
 
 
@@ -208,7 +209,7 @@ def _node_line(shape: Shape, numbers: str) -> str:
 def _partition_lines(plan: Plan) -> Iterator[str]:
     numbers = {shape.name: numbers for shape, numbers in _number_shapes(plan)}
     if plan.nodes:
-        yield from (f"PartitionName={name} Nodes=n{numbers['']} State=UP {rest}\n" for name, rest in _PARTITIONS)
+        yield _PARTITIONS.read_text().format(nodes=f"n{numbers['']}")
     for shape in plan.partitions:
         first = {"Default": "YES"} if not plan.nodes and shape is plan.partitions[0] else {}
         nodes = {"Nodes": f"n{numbers[shape.name]}"} if shape.nodes else {}
@@ -264,21 +265,6 @@ def passwd(user: str, entry: str, host_file: str) -> str:
     others = [line for line in host_file.splitlines() if not line.startswith(f"{user}:")]
     return "\n".join([f"{user}:x:0:0:{entry}", *others]) + "\n"
 
-
-_ACCOUNTING = """\
-AccountingStorageType=accounting_storage/slurmdbd
-AccountingStorageHost={address}
-AccountingStoragePass={folder}/munge.socket
-"""
-
-_PARTITIONS = (
-    ("gpu", "Default=YES MaxTime=INFINITE PriorityTier=10 PreemptMode=OFF"),
-    ("low", "MaxTime=INFINITE PriorityTier=1 GraceTime=10"),
-    ("nograce", "MaxTime=INFINITE PriorityTier=1 GraceTime=0"),
-    ("cancel", "MaxTime=INFINITE PriorityTier=1 GraceTime=10 PreemptMode=CANCEL"),
-    ("high", "MaxTime=INFINITE PriorityTier=100 PreemptMode=OFF"),
-    ("short", "MaxTime=00:10:00 PriorityTier=10 PreemptMode=OFF"),
-)
 
 _PARTITION_DEFAULTS = {"MaxTime": "INFINITE", "PriorityTier": "10", "PreemptMode": "OFF"}
 """Options of a partition unless others are given."""

@@ -9,12 +9,14 @@ import signal
 import stat
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from slurmddp.errors import ClusterError, SlurmddpError
-from slurmddp.sandbox.configuration import Plan, Shape, check_name
+from slurmddp.sandbox.configuration import Plan, check_name
 
 _PLACE: Final = Path("/tmp")  # noqa: S108  # the same for every session of the user, unlike XDG_RUNTIME_DIR
 _KILL_DEADLINE_S: Final = 20
@@ -131,12 +133,11 @@ class Files:
             (self.folder / folder).mkdir(parents=True)
         for node in plan.node_names:
             (self.folder / "spool" / node).mkdir(parents=True)
-        self.plan.write_text(json.dumps(asdict(plan)))
+        self.plan.write_bytes(msgspec.json.encode(plan))
 
     def read_plan(self) -> Plan:
         """Return the plan of the sandbox."""
-        fields = _with_tuples(json.loads(self.plan.read_bytes()))
-        return Plan(**fields | {"partitions": tuple(Shape(**shape) for shape in fields["partitions"])})
+        return msgspec.json.decode(self.plan.read_bytes(), type=Plan)
 
     def supervisor(self) -> Process | None:
         """Return the first process of the sandbox, or None when the sandbox is not up."""
@@ -150,13 +151,6 @@ class Files:
         """Remove the folder, if it exists."""
         if self.folder.exists():
             shutil.rmtree(self.folder)
-
-
-def _with_tuples(value: Any) -> Any:
-    """Return a value of JSON with tuples for its lists."""
-    if isinstance(value, dict):
-        return {name: _with_tuples(item) for name, item in value.items()}
-    return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
 
 
 @contextlib.contextmanager
@@ -192,12 +186,7 @@ def names() -> list[str]:
     return sorted(entry.name for entry in ensure_base_folder().iterdir() if (entry / "plan.json").exists())
 
 
-def names_up() -> list[str]:
-    """Return the names of this user's sandboxes that are up."""
-    return [name for name in names() if Files.of_sandbox(name).supervisor()]
-
-
 def current_name() -> str:
     """Return the name of the sandbox that SLURM_CONF belongs to if it is one of this user's, else the default."""
     folder = Path(os.environ.get("SLURM_CONF", "")).parent.parent
-    return folder.name if folder.parent == base_folder() else Plan.name
+    return folder.name if folder.parent == base_folder() else Plan().name

@@ -161,7 +161,7 @@ def format_study(study: Study) -> list[str]:
         ["-" if record[name] is None else format(record[name], form) for _, name, form in _COLUMNS]
         for record in records
     ]
-    table = format_table([[head for head, _, _ in _COLUMNS], *cells], right=range(len(_COLUMNS)))
+    table = format_table(cells, head=[head for head, _, _ in _COLUMNS], right=range(len(_COLUMNS)))
     best, first = study.recommended, study.results[0]
     gpus, efficiency = count(best.point.gpus, "GPU"), f"{study.min_efficiency:.0%}"
     advice = f"Use {gpus}: the largest size measured with {efficiency} efficiency or more"

@@ -7,13 +7,16 @@ import shutil
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from slurmddp.attach import OLDEST, minor_version
 from slurmddp.config.batch_script import BatchScript
+from slurmddp.config.command import Command
 from slurmddp.config.container import is_path
 from slurmddp.config.datasets import find_data
+from slurmddp.config.foreign_options import key_of
 from slurmddp.config.job_files import OTHER_FORMATS, explain_unreadable, read_named_text, suggest_file
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import UsageError
@@ -72,11 +75,14 @@ def _add_to_own_script(spec: JobSpec, own: BatchScript, reset_number: int) -> Sc
     from slurmddp.script.launch_line import find_launch  # noqa: PLC0415 the parser takes 80 ms to load
     from slurmddp.script.own_script import add_to_script  # noqa: PLC0415 as above
 
-    found = find_launch(own.path, own.text, spec.launch_line)
+    launch, notices = find_launch(own.path, own.text, spec.launch_line)
     signal = [] if own.get("signal") and not spec.signal_lead else [("signal", f"USR2@{spec.lead_s}")]
     header = "".join(f" --{quoting.option(key, value)}" for key, value in (*own.header, *signal))
-    preamble = render_preamble(spec, reset_number=reset_number, repeated_launch=found.launch.is_repeated)
-    return Script(add_to_script(own, found.launch, header, preamble), notices=found.notices)
+    preamble = render_preamble(spec, reset_number=reset_number, repeated_launch=launch.is_repeated)
+    if (given := own.get("no-kill")) and given.value not in ("no", "off"):
+        what = "by --no-kill, a job whose first node is lost runs on to its time limit without its script"
+        notices += (f"{quote_value(own.path)}, line {given.line}: {what}; leave it out",)
+    return Script(add_to_script(own, launch, header, preamble), notices=notices)
 
 
 def check_program(spec: JobSpec) -> None:
@@ -96,8 +102,19 @@ def check_program(spec: JobSpec) -> None:
         raise UsageError(
             f"COMMAND: there is no program {quote_value(path)} in PATH; check its name, or write ./{shlex.quote(path)}"
         )
-    elif script := spec.parsed_command.script:
-        _check_script(script, spec)
+    else:
+        _check_accelerate_file(spec.parsed_command, spec)
+        if script := spec.parsed_command.script:
+            _check_script(script, spec)
+
+
+def _check_accelerate_file(command: Command, spec: JobSpec) -> None:
+    """Raise UsageError when the configuration file that `accelerate launch` was given is missing."""
+    words = [part for word in command.words[: command.place] for part in word.split("=", 1)]
+    for option, path in pairwise(words):
+        if key_of(option) == "config-file" and not (Path(path).is_file() or spec.container):
+            missing = f"there is no file {quote_value(path)} in {Path.cwd()}"
+            raise UsageError(f"COMMAND: {option} of accelerate: {missing}; {suggest_file(path)}")
 
 
 def check_environment(spec: JobSpec) -> None:

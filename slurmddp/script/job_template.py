@@ -1,6 +1,5 @@
-"""Builds a first job file: values that fit the cluster, with comments. Reads scripts; writes nothing."""
+"""Builds a first job file: values that fit the cluster, with comments. Writes nothing."""
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -20,9 +19,6 @@ DEFAULT: Final = "job.toml"
 _TEMPLATE: Final = Path(__file__).with_name("job.toml.j2")
 
 _SCRIPTS: Final = ("train.py", "main.py")
-_MAIN: Final = re.compile(rb"""^if\s+__name__\s*==\s*["']__main__["']""", re.MULTILINE)
-_SIZE_B: Final = 1_000_000
-"""Larger files are not read."""
 _TIME_S: Final = 4 * 3600
 """The time limit; the partition's limit where that is lower."""
 _WIDTH: Final = 33
@@ -34,22 +30,8 @@ Names = tuple[str, ...] | None
 
 
 def find_script(folder: Path) -> str | None:
-    """Return the training script of a folder: train.py, main.py, or the only file that is a program; else None."""
-    for name in _SCRIPTS:
-        if (folder / name).is_file():
-            return name
-    programs = [path.name for path in folder.glob("*.py") if _is_program(path)]
-    return programs[0] if len(programs) == 1 else None
-
-
-def _is_program(path: Path) -> bool:
-    """Return whether a file has a main, can be the first word of a command, and is not setup.py."""
-    if not path.name.isprintable() or path.name.startswith("-") or path.name == "setup.py":
-        return False
-    try:
-        return path.is_file() and path.stat().st_size <= _SIZE_B and _MAIN.search(path.read_bytes()) is not None
-    except OSError:
-        return False
+    """Return the training script of a folder, train.py or main.py; else None."""
+    return next((name for name in _SCRIPTS if (folder / name).is_file()), None)
 
 
 def choose_name(file: Path, script: str | None) -> str:

@@ -62,13 +62,6 @@ class Launch(NamedTuple):
         return _POSITIONAL.search(self.text) is not None
 
 
-class Found(NamedTuple):
-    """The launch, and what the user is told of the script."""
-
-    launch: Launch
-    notices: tuple[str, ...]
-
-
 class _Candidate(NamedTuple):
     node: Node
     around: tuple[Node, ...]
@@ -87,10 +80,11 @@ class _Candidate(NamedTuple):
         return self.is_one_task, -self.strength, self.node.start_byte
 
 
-def find_launch(path: str, text: bytes, line: int | None = None) -> Found:
+def find_launch(path: str, text: bytes, line: int | None = None) -> tuple[Launch, tuple[str, ...]]:
     """Return the launch of a script: the statement of that line, else the one that most looks like it.
 
-    Raises UsageError, with the line that is in the way, where there is none that can be wrapped.
+    With it comes what the user is told of the script. Raises UsageError, with the line that is in the way, where no
+    statement can be wrapped.
     """
     root = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language())).parse(text).root_node
     place = f"{quote_value(path)}, line"
@@ -106,8 +100,8 @@ def find_launch(path: str, text: bytes, line: int | None = None) -> Found:
     if "--het-group" in _text(chosen.node):
         raise UsageError(f"{place} {chosen.line}: --het-group is for a heterogeneous job; submit it by sbatch")
     others = [one for one in candidates[1:] if one.strength == chosen.strength]
-    notices = [*_explain_choice(place, chosen, others), *_explain_others(root, place, path)]
-    return Found(_launch(chosen, text, place), tuple(notices))
+    notices = (*_explain_choice(place, chosen, others), *_explain_others(root, place, path))
+    return _launch(chosen, text, place), notices
 
 
 def _commands(node: Node, around: tuple[Node, ...] = ()) -> Iterator[_Candidate]:

@@ -9,11 +9,11 @@ A template can write a user's value only through a filter of `slurmddp.script.qu
 import re
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import jinja2
-import msgspec
 from jinja2 import nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -82,37 +82,21 @@ def render_preamble(spec: JobSpec, *, reset_number: int = 1, repeated_launch: bo
     return _templates().get_template("own_script.sh.j2").render(context)
 
 
-class Callables(msgspec.Struct, frozen=True, kw_only=True):
-    """Further values for the script of pickled callables (slurmddp.executor)."""
-
-    folder: str
-    """The folder of submitit's files; Slurm replaces `%j`, `%A` and `%a`."""
-    array: str = ""
-    """The value of `sbatch --array`, as `0-99%10`; empty for a single job."""
-    python: str
-    """The shell code that starts Python."""
-    errors_apart: bool = True
-    """Whether a rank has a separate file for stderr."""
-    srun: tuple[str, ...] = ()
-    """Further arguments of srun."""
-    teardown: tuple[str, ...] = ()
-    """Shell lines after each attempt."""
-
-
-def render_callables(spec: JobSpec, callables: Callables) -> str:
+def render_callables(spec: JobSpec, callables: Mapping[str, Any]) -> str:
     """Return the script of a job or an array whose ranks call pickled callables.
 
-    Raises UsageError for a value that a script cannot have.
+    `callables` is what `slurmddp.executor.parameters.build_callables` returns. Raises UsageError for a value that a
+    script cannot have.
     """
-    words = shlex.split(callables.python)  # code of several words may start a container, which has no Slurm
+    words = shlex.split(callables["python"])  # code of several words may start a container, which has no Slurm
     context = _context(spec, _supervisor_options(spec, record=False)) | {
-        "run_dir_word": _path_word(callables.folder),
+        "run_dir_word": _path_word(callables["folder"]),
         "supervisor_python": quoting.shell(words[0] if len(words) == 1 else sys.executable),
-        "indices": callables.array,
+        "indices": callables["array"],
         "callables": callables,
-        "python_code": quoting.lines(callables.python),
+        "python_code": quoting.lines(callables["python"]),
         "is_bootstrapped": False,
-        "teardown_lines": [quoting.lines(line) for line in callables.teardown],
+        "teardown_lines": [quoting.lines(line) for line in callables["teardown"]],
     }
     return _templates().get_template("submitit.sbatch.j2").render(context)
 
@@ -255,6 +239,8 @@ def _supervisor_options(spec: JobSpec, reset_number: int = 1, **more: bool) -> O
         own_launch=spec.script is not None,
         notify=spec.notify is not None,
         hang_timeout=spec.hang_timeout or "",
+        avoid=spec.avoid,
+        spares=spec.spares,
         require_env=tuple(item for item in spec.variables if "=" not in item),
         **more,
     )

@@ -30,20 +30,16 @@ def python_of(spec: JobSpec) -> str:
     return "python" if is_python else "python3"
 
 
-def _own_python_lines(spec: JobSpec) -> list[str]:
-    """Return the line by which the ranks get the user's own Python where no set-up line puts another one before it."""
-    if spec.python or spec.container or not spec.has_setup:
-        return []
-    folder = quoting.shell(Path(sys.executable).parent)
-    return [f'export PATH={folder}:"$PATH" # the ranks run the {python_of(spec)} that is found after these lines']
-
-
 def setup_lines(spec: JobSpec) -> list[quoting.Quoted]:
     """Return the shell lines that set up the ranks' environment, in their order.
 
     Raises UsageError for a set-up file that cannot be read, or that sbatch would refuse.
     """
-    lines = [*_own_python_lines(spec), *([_MODULES] if spec.module else [])]
+    lines = []
+    if spec.has_setup and not (spec.python or spec.container):
+        own, folder = python_of(spec), quoting.shell(Path(sys.executable).parent)
+        lines.append(f'export PATH={folder}:"$PATH" # the ranks run the {own} that is found after these lines')
+    lines += [_MODULES] if spec.module else []
     lines += [line for name, value in spec.setup_steps for line in _lines_of(name, value)]
     return [quoting.lines(line) for line in lines]
 

@@ -36,6 +36,11 @@ def try_expand(text: str) -> "tuple[str, ...] | None":
     return None
 
 
+def names_in(*host_lists: "str | None") -> "set[str]":
+    """Return the names in host lists; none of one that cannot be read, as of a file of names."""
+    return {name for listed in host_lists for name in try_expand(listed or "") or ()}
+
+
 def _names(item: str) -> Iterator[str]:
     head, bracket, rest = item.partition("[")
     if not re.fullmatch(r"[A-Za-z0-9._-]*", head) or not item:

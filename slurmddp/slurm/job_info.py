@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final, Literal, NamedTuple
 
 from slurmddp.outcome import Phase
-from slurmddp.slurm.states import has_ended, phase_of
+from slurmddp.slurm.states import has_ended, outcome_of
 
 Source = Literal["squeue", "sacct", "scontrol", "files"]
 """Which program showed the job; `files` are the run's own."""
@@ -73,9 +73,9 @@ class JobInfo(NamedTuple):
 
     job_id: str
     """`17`, `17_3` for a task of an array, `17_[4-9]` for tasks that wait together."""
-    state: str
-    """Slurm's word (states.py); `UNKNOWN` where there is none."""
-    source: Source
+    state: str = ""
+    """Slurm's word (states.py); `UNKNOWN` where there is none, empty where no program was asked."""
+    source: Source = "files"
     name: str = ""
     user: str = ""
     submitted: datetime | None = None
@@ -99,6 +99,8 @@ class JobInfo(NamedTuple):
     restarts: int | None = None
     requeue: bool | None = None
     """Whether Slurm may requeue it."""
+    expedited: bool = False
+    """Whether Slurm starts it at once when it has requeued it, and holds it when its script fails (25.11)."""
     batch_host: str = ""
     preempted: bool = False
     """Whether PreemptTime is set."""
@@ -122,7 +124,12 @@ class JobInfo(NamedTuple):
     @property
     def phase(self) -> Phase:
         """The phase of the job's life."""
-        return phase_of(self.state)
+        return outcome_of(self.state).meaning.phase
+
+    @property
+    def was_cancelled_in_queue(self) -> bool:
+        """Whether it was cancelled while it waited: Slurm gives that time as its start and its end, but no nodes."""
+        return self.state == "CANCELLED" and not self.nodes
 
     @property
     def has_ended(self) -> bool:

@@ -35,12 +35,6 @@ def _limit(text: str) -> int | None:
     return None if limit_s == _YEAR_S else limit_s
 
 
-def _count(text: str) -> int | None:
-    """Return a number; of a range as `2-4`, the first."""
-    first = text.partition("-")[0]
-    return int(first) if first.isdecimal() else None
-
-
 _FIELDS: Final[tuple[tuple[str, Callable[[str], Any], str], ...]] = (
     ("state", _state, "state State JobState"),
     ("name", str, "name JobName"),
@@ -50,16 +44,17 @@ _FIELDS: Final[tuple[tuple[str, Callable[[str], Any], str], ...]] = (
     ("ended", parse_moment, "end End EndTime"),
     ("eligible", parse_moment, "EligibleTime"),
     ("elapsed_s", parse_duration, "elapsed RunTime"),
-    ("elapsed_s", _count, "ElapsedRaw"),
+    ("elapsed_s", parse_number, "ElapsedRaw"),
     ("limit_s", _limit, "limit TimelimitRaw TimeLimit"),
     ("nodes", str, "nodes NodeList"),
-    ("node_count", _count, "NumNodes"),
+    ("node_count", lambda text: parse_number(text.partition("-")[0]), "NumNodes"),
     ("partition", str, "partition Partition"),
     ("reason", str, "reason Reason"),
     ("exit_status", str, "ExitCode"),
     ("cancelled_by", lambda text: text.partition(" by ")[2], "State"),
-    ("restarts", _count, "Restarts"),
+    ("restarts", parse_number, "Restarts"),
     ("requeue", "1".__eq__, "Requeue"),
+    ("expedited", "Yes".__eq__, "ExpeditedRequeue"),
     ("batch_host", str, "BatchHost"),
     ("preempted", bool, "PreemptTime"),
     ("dependency", str, "Dependency"),

@@ -72,37 +72,10 @@ def _reasons() -> Mapping[str, Explanation]:
 
 
 def _explain_limit(name: str) -> "Explanation | None":
-    """Explain a limit of the accounting by its name, which has the owner, the resource and the scope."""
-    phrases, resources = _tables()["phrases"], _tables()["resources"]
-    match = re.fullmatch(_LIMIT.format("|".join(resources)), name)
-    if not match:
+    """Explain a limit of the accounting by its name, which says whose it is and whether it is one of a single job."""
+    if not re.fullmatch(r"(QOS|Assoc)?(Grp|Max|Min)\w+", name):
         return None
-    what, option = resources[match["what"].lower()]
-    amount = f"{what} x minutes" if match["minutes"] else what
-    whose = "its QOS" if match["whose"] == "QOS" else "your account"
-    if match["kind"] == "Min":
-        return Explanation("no", f"it asks for less than {whose} demands: {amount}", _again("more", option))
-    if match["per"] in ("PerJob", "PerNode"):
-        each = "a node" if match["per"] == "PerNode" else "a job"
-        return Explanation("no", f"it asks for more than {whose} allows {each}: {amount}", _again("less", option))
-    if match["kind"] == "Grp" and not match["run"] and (match["minutes"] or what == "time"):
-        return Explanation("perhaps", f"the budget of {whose} is used up: {amount}", phrases["another"])
-    together = _TOGETHER.get(match["per"] or match["kind"], "all jobs of {}").format(whose)
-    return Explanation("perhaps", f"{together} have reached their limit: {amount}", phrases["alone"])
-
-
-def _again(how_much: str, option: str) -> str:
-    return f"`slurmddp cancel {JOB_ID}`, then submit with {how_much} ({option}), or with another -q or -A"
-
-
-_TOGETHER: Final[Mapping[str, str]] = {
-    "PerUser": "your jobs in {}",
-    "PerAccount": "the jobs of {} in its QOS",
-    "Max": "your jobs in {}",
-}
-
-_LIMIT: Final = (
-    "(?P<whose>QOS|Assoc)?(?P<kind>Grp|Max|Min)(?P<what>(?i:{}))(?P<run>Run)?(?P<minutes>Minutes)?"
-    "(?P<per>PerJob|PerNode|PerUser|PerAccount)?(?:Limit|NotSatisfied)?"
-)
-"""The name of a limit, with the names of the resources to fill in."""
+    whose, phrases = "its QOS" if name.startswith("QOS") else "your account", _tables()["phrases"]
+    if re.search(r"^(QOS|Assoc)?Min|PerJob|PerNode", name):
+        return Explanation("no", f"it asks for more or less than {whose} allows ({name})", phrases["within"])
+    return Explanation("perhaps", f"a limit of {whose} is reached ({name})", phrases["reached"])

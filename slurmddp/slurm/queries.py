@@ -169,9 +169,3 @@ def lost_nodes(host_list: str, environ: Environ, *, timeout_s: float) -> tuple[s
     """Return the nodes of a host list that are down, failing, or do not respond; none when Slurm does not answer."""
     command = commands.list_nodes("--Node", f"--nodes={host_list}", columns="%N %T")
     return parse_nodes_down(client.try_query(command, environ, timeout_s=timeout_s))
-
-
-def node_names(environ: Environ, partitions: str = "") -> list[str]:
-    """Return the names of the nodes, of all or of some partitions. Raises ClusterError when Slurm does not answer."""
-    which = [f"--partition={partitions}"] if partitions else []
-    return sorted(set(client.query(commands.list_nodes("--Node", *which), environ).split()))

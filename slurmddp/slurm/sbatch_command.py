@@ -12,6 +12,9 @@ from slurmddp.slurm.client import Answer, LostAnswerError, RefusedError, check_r
 from slurmddp.slurm.job_info import JobId
 from slurmddp.slurm.values import parse_moment
 
+_OF_CLUSTER = re.compile(r"(?i)partition|node (?:configuration|count|name)|more processors")
+"""In what sbatch says of a job that asks for something that the cluster does not have."""
+
 
 def sbatch_command(*, output: Path | None, dependency: str = "", name: str = "") -> list[str]:
     """Return the command that submits a script from standard input, with its log at `output`.
@@ -55,7 +58,8 @@ def test_only(script: bytes, environ: Mapping[str, str]) -> str:
     answer = client.ask(["sbatch", "--test-only"], environ, stdin=script)
     if answer.status != 0:
         _check_answered(answer)
-        raise RefusedError(f"sbatch would refuse the job: {answer.reason}")
+        hint = "; `slurmddp cluster` shows what there is" if _OF_CLUSTER.search(answer.reason) else ""
+        raise RefusedError(f"sbatch would refuse the job: {answer.reason}{hint}")
     return answer.reason
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from slurmddp.outcome import Kind, Outcome, Phase
+from slurmddp.outcome import Kind, Outcome
 
 
 class State(NamedTuple):
@@ -31,7 +31,7 @@ _NOT_LISTED: Final = State(Kind.UNKNOWN)
 
 
 def find_state(word: str) -> State:
-    """Return what is known of a state; its phase is `unknown` for any other word."""
+    """Return what is known of a state; its kind is `unknown` for any other word."""
     return STATES.get(word, _NOT_LISTED)
 
 
@@ -40,19 +40,9 @@ def outcome_of(state: str) -> Outcome:
     return Outcome(kind=find_state(state).kind, state=state)
 
 
-def phase_of(state: str) -> Phase:
-    """Return the phase that a state belongs to."""
-    return find_state(state).kind.phase
-
-
-def meaning_of(state: str, job_id: str) -> str:
-    """Return a state in words; empty where its name says it, and for an unknown state."""
-    return find_state(state).meaning.format(job=job_id)
-
-
 def has_ended(state: str) -> bool:
     """Return whether a job in this state will not run again by itself."""
-    return phase_of(state) in ("done", "failed", "cancelled")
+    return find_state(state).kind.final
 
 
 def may_run(state: str) -> bool:

@@ -51,12 +51,8 @@ def parse_duration(text: str) -> int | None:
         return None
     days, dash, clock = text.rpartition("-")
     parts = [int(part) for part in clock.split(":")]
-    if dash:
-        hours, minutes, secs = (*parts, 0, 0)[:3]
-    elif len(parts) == 1:
-        hours, minutes, secs = 0, parts[0], 0
-    else:
-        hours, minutes, secs = (0, *parts)[-3:]
+    begins_with_hours = dash or len(parts) > 2  # noqa: PLR2004 - hours, minutes and seconds
+    hours, minutes, secs = ((*parts, 0, 0) if begins_with_hours else (0, *parts, 0))[:3]
     return int(days or 0) * 86400 + hours * 3600 + minutes * 60 + secs
 
 

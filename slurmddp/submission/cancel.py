@@ -11,14 +11,15 @@ from typing import Final
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.monitoring.status import JobStatus, query_jobs
 from slurmddp.monitoring.status.slurm_answers import task_indices
+from slurmddp.outcome import Kind
 from slurmddp.runs import events
 from slurmddp.runs.events import Author, Cancel
 from slurmddp.runs.facts import is_finished
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.lookup import Target, tasks
+from slurmddp.runs.lookup import Target, find_all_jobs
 from slurmddp.slurm import client, commands, environment, queries
 from slurmddp.slurm.job_info import JobRef
-from slurmddp.slurm.states import UNKNOWN, may_run, phase_of
+from slurmddp.slurm.states import UNKNOWN, find_state, may_run
 from slurmddp.text import list_some
 
 CANCEL_LIMIT_S: Final = 120.0
@@ -61,7 +62,7 @@ def unfinished_jobs(
             raise ClusterError(f"there is no job {item.job_id}; nothing was {verb}; `slurmddp status` lists jobs")
         if item.state == UNKNOWN and item.job_id in last:
             notice(f"job {item.job_id} of run {item.name}: {item.meaning}")
-    once = {item.job_id: item for item in found if may_run(item.state)}
+    once = {item.job_id: item for item in found if may_run(item.state) and not item.outcome.kind.final}
     return list(once.values())[::-1]
 
 
@@ -92,7 +93,7 @@ def cancel(jobs: Sequence[JobStatus], environ: Environ, notice: Callable[[str], 
                 )
             time.sleep(_POLL_S if left else 0)
     finally:
-        gone = (job for job in jobs if phase_of(states[_scancel_id(job.job_id)]) == "cancelled")
+        gone = (job for job in jobs if find_state(states[_scancel_id(job.job_id)]).kind is Kind.CANCELLED)
         _record_cancellations(gone, notice)
     return [Cancelled(job_id, name, states[job_id]) for job_id, name in names.items()]
 
@@ -103,9 +104,9 @@ def _record_cancellations(jobs: Iterable[JobStatus], notice: Callable[[str], Non
     Without accounting this is the only record. A run whose last event is a successful end stays finished: its job was
     about to end, or had ended.
     """
-    settings = cache(tasks)
+    targets = cache(find_all_jobs)
     for job in jobs:
-        for job_id, run in _runs_of(job, settings(job.run)) if job.run else ():
+        for job_id, run in _runs_of(job, targets(job.run).tasks) if job.run else ():
             if is_finished(run):
                 continue
             try:
@@ -147,21 +148,20 @@ def _query_states(job_ids: Sequence[str], environ: Environ) -> dict[str, str]:
         raise ClusterError(
             f"scancel was sent, but the controller does not say whether the jobs have ended ({listing.silence})"
         )
-    found = dict.fromkeys(job_ids, "")
-    for job in listing.jobs:
-        for job_id in {job.job_id, job.number} & set(found):
-            if _state_priority(job.state) >= _state_priority(found[job_id]):
-                found[job_id] = job.state
-    return {job_id: state or "CANCELLED" for job_id, state in found.items()}
+    found = dict.fromkeys(job_ids, "CANCELLED")
+    for job in sorted(listing.jobs, key=lambda job: _state_priority(job.state)):
+        found |= dict.fromkeys({job.job_id, job.number} & found.keys(), job.state)
+    return found
 
 
 def _state_priority(state: str) -> int:
     """Return the priority of a state: the highest one of an array's tasks is the state of the array."""
     if state == _COMPLETING:
         return 2
+    kind = find_state(state).kind
     if not may_run(state):
-        return int(phase_of(state) == "cancelled")
-    return 4 if phase_of(state) == "queued" else 3
+        return int(kind is Kind.CANCELLED)
+    return 4 if kind is Kind.PENDING else 3
 
 
 def _format_jobs(job_ids: Iterable[str]) -> str:

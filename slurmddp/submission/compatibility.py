@@ -25,7 +25,7 @@ from slurmddp.runs.submissions import read_origin, settings_of, submissions, sub
 from slurmddp.script.build import build_script, check_program
 from slurmddp.slurm import queries
 from slurmddp.slurm.job_info import JobInfo
-from slurmddp.slurm.pending_reasons import never_starts
+from slurmddp.slurm.pending_reasons import explain, never_starts
 from slurmddp.submission.submit_once import Notice
 from slurmddp.text import escape_text, mask_secrets, quote_value
 from slurmddp.version import __version__
@@ -90,23 +90,23 @@ def find_other_kind(request: Request, run: RunDir) -> str:
     return ""
 
 
-def check_idle(request: Request, run: RunDir, environ: Mapping[str, str]) -> list[JobInfo]:
-    """Return the run's jobs that can never start, in whose place the new one comes.
+def check_idle(request: Request, run: RunDir, environ: Mapping[str, str]) -> None:
+    """Raise UsageError when another job of the run is queued or running, unless the new job depends on that one.
 
-    Raises UsageError when another job of the run is queued or running, unless the new job depends on that one. An array
-    is not checked: its tasks are only those settings that have no job.
+    An array is not checked: its tasks are only those settings that have no job.
     """
     dependency = request.resolved.spec.dependency or ""
     if request.array or dependency == "singleton":
-        return []
-    others = [job for job in active_jobs(run, environ) if job.job_id not in re.findall(r"\d+", dependency)]
-    for job in others:
-        if not (job.state == "PENDING" and never_starts(job.reason)):
-            raise UsageError(
-                f"run {run.path.name} belongs to job {job.job_id}, which is {job.state}; wait for it, cancel it with "
-                f"`slurmddp cancel {job.job_id}`, or choose another --name"
-            )
-    return others
+        return
+    for job in active_jobs(run, environ):
+        holder = f"run {run.path.name} belongs to job {job.job_id}, which"
+        if job.job_id in re.findall(r"\d+", dependency):
+            continue
+        if job.state == "PENDING" and never_starts(job.reason):
+            why = explain(job.reason).meaning
+            raise UsageError(f"{holder} can never start ({why}); type: slurmddp cancel {job.job_id}")
+        advice = f"wait for it, cancel it with `slurmddp cancel {job.job_id}`, or choose another --name"
+        raise UsageError(f"{holder} is {job.state}; {advice}")
 
 
 def active_jobs(run: RunDir, environ: Mapping[str, str]) -> list[JobInfo]:
@@ -170,7 +170,9 @@ def choose_run(request: Request, environ: Mapping[str, str], notice: Notice, *, 
     this = "this sweep" if request.array else "this"
     state = find_state(shown) if others[shown].startswith("has ") and not request.array else ""
     instead = f"; to continue {shown.path.name} from {state}: --name {shown.path.name} --continue" if state else ""
-    notice(f"run {shown.path.name} {others[shown]}; {this} is run {run.path.name}{replaced}{instead}")
+    is_again = run.spec.exists() and not replaced
+    why = "" if is_again else f"run {shown.path.name} {others[shown]}; "
+    notice(f"{why}{this} is run {run.path.name}{replaced}{'' if is_again else instead}")
     return msgspec.structs.replace(request, resolved=request.resolved.replace(origin, job_name=run.path.name))
 
 

@@ -2,19 +2,17 @@
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from slurmddp.errors import ClusterError, SlurmddpError, UsageError
+from slurmddp.errors import ClusterError, SlurmddpError
 from slurmddp.runs import lookup
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm import client, commands, queries
-from slurmddp.slurm.hostlist import expand
 from slurmddp.slurm.job_info import JobInfo, is_job_id
 from slurmddp.submission.cancel import unfinished_jobs
-from slurmddp.text import count, quote_value
 
 LEAVE_LIMIT_S: Final = 400.0
 """How long a job may take to leave its nodes; one that does not answer keeps it until SlurmdTimeout is over."""
@@ -29,27 +27,19 @@ _NOW_S: Final = 1.0
 Environ = Mapping[str, str]
 
 
-def requeue(job_id: str, *, exclude: Sequence[str], environ: Environ, notice: Callable[[str], None]) -> JobInfo:
-    """Requeue a running job without the nodes in `exclude`, and skip the two minutes that Slurm lets it wait.
+def requeue(job_id: str, *, environ: Environ, notice: Callable[[str], None]) -> JobInfo:
+    """Requeue a running job, and skip the two minutes that Slurm lets it wait.
 
     A job that already waits for its next start is started early too. Returns the job as Slurm has it then; `notice`
-    gets what it waits for. Raises UsageError for an array and for nodes that cannot be excluded, SlurmddpError when the
-    job has ended, ClusterError when it cannot be requeued or Slurm refuses.
+    gets what it waits for. Raises UsageError for an array, SlurmddpError when the job has ended, ClusterError when it
+    cannot be requeued or Slurm refuses.
     """
     job = queries.show_one(job_id, environ)
     _check_can_restart(job)
-    if exclude:
-        _check_excluded(job, exclude, environ)
     if job.phase == "running":
         client.order(commands.requeue(job.job_id), environ)
         notice(f"job {job.job_id} leaves its nodes")
         job = _wait_until_queued(job, environ)
-    if exclude:
-        if job.phase != "queued":
-            raise ClusterError(f"job {job.job_id} has started again before --exclude could be set; type the same again")
-        nodes = dict.fromkeys([*([job.excluded_nodes] if job.excluded_nodes else []), *exclude])
-        client.order(commands.update(job.job_id, "ExcNodeList", ",".join(nodes)), environ)
-        job = queries.show_one(job.job_id, environ)
     return _start_early(job, environ, notice)
 
 
@@ -89,19 +79,6 @@ def _check_can_restart(job: JobInfo) -> None:
         raise ClusterError(f"job {job.job_id} is {job.state} ({job.reason}) and has not run yet; wait for it")
     if re.search("held|hold", job.reason, re.IGNORECASE):
         raise ClusterError(f"job {job.job_id} is held ({job.reason}); type: scontrol release {job.job_id}")
-
-
-def _check_excluded(job: JobInfo, exclude: Sequence[str], environ: Environ) -> None:
-    """Raise UsageError for nodes that there are not, and for too many: the job would wait for ever."""
-    said = f"--exclude {','.join(exclude)}"
-    named, there = expand(",".join(exclude), option="--exclude"), queries.node_names(environ)
-    if missing := [node for node in named if node not in there]:
-        raise UsageError(f"{said}: there is no node {quote_value(missing[0])}; the nodes are {','.join(there)}")
-    before = expand(job.excluded_nodes) if job.excluded_nodes else ()
-    left, needed = set(queries.node_names(environ, job.partition)).difference(named, before), job.node_count or 1
-    if len(left) < needed:
-        have = count(len(left), "node") if left else "no node"
-        raise UsageError(f"{said} leaves {have} of partition {job.partition}; the job needs {needed}")
 
 
 def _wait_until_queued(job: JobInfo, environ: Environ) -> JobInfo:

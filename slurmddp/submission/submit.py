@@ -20,12 +20,9 @@ from slurmddp.runs.ownership import hold_submission
 from slurmddp.runs.submissions import read_origin, submissions
 from slurmddp.script import snapshot
 from slurmddp.script.build import build_script, check_environment, check_variables
-from slurmddp.slurm import client, commands
 from slurmddp.slurm.client import LostAnswerError
-from slurmddp.slurm.job_info import JobInfo
-from slurmddp.slurm.pending_reasons import explain
 from slurmddp.submission.compatibility import check_idle, check_kind, check_same
-from slurmddp.submission.notices import FORCE_HINT, ask_start, explain_answer, report_changes, report_run_state
+from slurmddp.submission.notices import ask_start, explain_answer, report_changes, report_run_state
 from slurmddp.submission.prepare_data import prepare
 from slurmddp.submission.submit_once import Handover, Notice, Submitted, remove_leftovers
 from slurmddp.version import __version__
@@ -72,7 +69,7 @@ def submit(
 
     with made_folder(run) as folder, held or hold_submission(run) as killed:
         remove_leftovers(run)
-        replaced = check_idle(request, run, environ)
+        check_idle(request, run, environ)
         _remove_copied_owner(run)
         report_run_state(request, run, script.code, tell)
         if script.code:
@@ -82,7 +79,6 @@ def submit(
             folder.is_needed = True
             done = _submit_chain(first, chain, handover)
             accepted(done)
-        _cancel_replaced(replaced, environ, tell)
 
     report_changes(request.resolved.spec, first.job_id, start, environ, tell)
     return done
@@ -138,9 +134,10 @@ def _check_launcher(spec: JobSpec) -> None:
 def _check_limits(request: Request) -> None:
     """Refuse what no part of the cluster can ever give. Raises ClusterError."""
     if request.cluster and (found := find_problems(request.resolved.spec, request.cluster)):
-        hint = () if names_no_partition(request.resolved.spec, request.cluster) else (FORCE_HINT,)
         named = [resolve.with_origin(problem, request.resolved.origins) for problem in found]
-        raise ClusterError("; ".join((*named, *hint)))
+        if not names_no_partition(request.resolved.spec, request.cluster):
+            named.append("--force submits it all the same")
+        raise ClusterError("; ".join(named))
 
 
 def _describe(request: Request, environ: Mapping[str, str], notice: Notice) -> Handover:
@@ -223,15 +220,3 @@ def _submit_chain(first: Submitted, count: int, handover: Handover) -> Submitted
             return replace(done, broken=str(error))
         done = replace(done, chain=(*done.chain, following.job_id), unrecorded=following.unrecorded)
     return done
-
-
-def _cancel_replaced(jobs: Sequence[JobInfo], environ: Mapping[str, str], notice: Notice) -> None:
-    """Cancel jobs that could never start. The new job is queued: no error is raised."""
-    for job in jobs:
-        why = explain(job.reason).meaning
-        try:
-            client.order(commands.cancel(job.job_id), environ)
-        except ClusterError as error:
-            notice(f"job {job.job_id} can never start ({why}), and was not cancelled: {error}")
-        else:
-            notice(f"job {job.job_id}, which could never start ({why}), is cancelled")

@@ -1,22 +1,21 @@
 """Submits a script exactly once, also when sbatch's answer is lost, and records the job in the run's folder."""
 
 import hashlib
-import os
 import re
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from slurmddp.cluster.request import Request
 from slurmddp.errors import UsageError
 from slurmddp.runs import registry
-from slurmddp.runs.files import append_record, write_whole
+from slurmddp.runs.files import append_record, durable_file, write_whole
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import folder_identity, submissions
 from slurmddp.script import git
@@ -89,19 +88,15 @@ def _file_beside(own: Sequence[str], text: bytes) -> Iterator[tuple[str, ...]]:
         yield ()
         return
     path = Path.cwd() / own[0]
-    try:
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise UsageError(
-            f"{path.parent} cannot be written ({error.strerror}), and sbatch must find the script there; copy it "
-            "to a folder of yours"
-        ) from error
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(text)
-        yield name, *own[1:]
-    finally:
-        Path(name).unlink(missing_ok=True)
+    with ExitStack() as stack:
+        try:
+            temporary = stack.enter_context(durable_file(path, text))
+        except OSError as error:
+            raise UsageError(
+                f"{path.parent} cannot be written ({error.strerror}), and sbatch must find the script there; copy it "
+                "to a folder of yours"
+            ) from error
+        yield str(temporary), *own[1:]
 
 
 def sbatch(
@@ -113,14 +108,19 @@ def sbatch(
     environ: Mapping[str, str],
     notice: Notice,
     own: Sequence[str] = (),
+    killed: float | None = None,
 ) -> JobId:
     """Submit once, also when the answer is lost: the job is looked for before sbatch is tried again.
 
     `name` is the job's name; the jobs in `known` are older ones. `own` is a script of the user's own, and its
-    arguments. Raises ClusterError when sbatch refuses, LostAnswerError when neither sbatch nor the controller says
-    whether the job was accepted.
+    arguments. `killed` is when a submission began that was killed: a job that it has left in the queue is taken. Raises
+    ClusterError when sbatch refuses, LostAnswerError when neither sbatch nor the controller says whether the job was
+    accepted.
     """
-    since = datetime.now(UTC)
+    find, since = partial(queries.find_job, name=name, script=script, environ=environ), datetime.now(UTC)
+    if killed and (left := find(since=datetime.fromtimestamp(killed, UTC), known=known(), ended=False)):
+        notice(f"job {left.number} is in the queue already, from a submission that was killed")
+        return left
     for _ in range(ATTEMPTS):
         try:
             with _file_beside(own, script) as file:
@@ -132,7 +132,7 @@ def sbatch(
                 notice(said)
             return job_id
         notice(f"sbatch's answer was lost ({lost}); looking for the job")
-        found = _find_accepted_job(script, name, since, known(), environ)
+        found = _find_accepted_job(partial(find, since=since, known=known()), name)
         if found:
             return found
     raise LostAnswerError(
@@ -141,18 +141,15 @@ def sbatch(
     ) from lost
 
 
-def _find_accepted_job(
-    script: bytes, name: str, since: datetime, known: Sequence[str], environ: Mapping[str, str]
-) -> JobId | None:
-    """Return the job if it was accepted, None if the controller says that it was not.
+def _find_accepted_job(find: Callable[[], JobId | None], name: str) -> JobId | None:
+    """Return the job that `find` finds if it was accepted, None if the controller says that it was not.
 
     Raises LostAnswerError when the controller does not say: it may yet take the job, and a second one with it.
     """
     for pause_s in FIND_PAUSES_S:
         time.sleep(pause_s)
         try:
-            found = queries.find_job(name=name, script=script, since=since, known=known, environ=environ)
-            silent = None
+            found, silent = find(), None
         except LostAnswerError as error:
             found, silent = None, error
         if found:
@@ -190,14 +187,13 @@ class Handover:
         origin = {**folder_identity(self.run), "commit": commit, "dirty": dirty, "code": code}
         known = [record["job"] for record in submissions(self.run)]
         spec = self.request.resolved.spec
-        job_id = killed and self._find_left(killed, known)
         command = sbatch_command.sbatch_command(
             # a script of the user's own says where its output goes
             output=None if spec.script else self.run.batch_log("%A_%a" if self.request.array else "%j"),
             dependency=f"afterany:{after}" if after else "",
             name=spec.slurm_name if spec.script else "",
         )
-        job_id = job_id or sbatch(
+        job_id = sbatch(
             self.script.text,
             command,
             name=spec.slurm_name,
@@ -205,24 +201,11 @@ class Handover:
             known=lambda: known,
             environ=self.environ,
             notice=self.notice,
+            killed=killed,
         )
         with suppress(OSError):
             set_aside(self.run.batch_log(job_id.number), began - SETTLED_S)
         return Submitted(job_id, self.run, unrecorded=self._record(job_id, after, origin))
-
-    def _find_left(self, killed: float, known: Sequence[str]) -> JobId | None:
-        """Return the job in the queue that a submission has left which was killed before it could record the job."""
-        found = queries.find_job(
-            name=self.request.resolved.spec.slurm_name,
-            script=self.script.text,
-            since=datetime.fromtimestamp(killed, UTC),
-            known=known,
-            environ=self.environ,
-            ended=False,
-        )
-        if found:
-            self.notice(f"job {found.number} is in the queue already, from a submission that was killed")
-        return found
 
     def _record(self, job_id: JobId, after: str, origin: dict[str, Any]) -> str:
         """Record the submission, in its last file; return why that failed, empty when it did not."""
@@ -232,7 +215,7 @@ class Handover:
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "job": job_id.number,
             "name": spec.slurm_name,
-            "cluster": job_id.cluster,
+            "cluster": job_id.cluster or (self.request.cluster.name if self.request.cluster else ""),
             "after": after or None,
             "sha256": hashlib.sha256(self.script.text).hexdigest(),
             **origin,

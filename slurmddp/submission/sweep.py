@@ -15,8 +15,6 @@ import msgspec
 from slurmddp.cluster.partitions import Cluster
 from slurmddp.cluster.request import Request
 from slurmddp.config.job_array import Array, Task, folder_name
-from slurmddp.config.job_files import read_job_file
-from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.config.option_types import unknown
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.monitoring.logs.merge import last_lines_of_settings
@@ -31,9 +29,7 @@ from slurmddp.runs.submissions import settings_of, submissions, submitted_at
 from slurmddp.submission.compatibility import find_active
 from slurmddp.submission.submit import made_folder, submit
 from slurmddp.submission.submit_once import Notice, Submitted
-from slurmddp.text import clean_line, count, quote_value
-
-_SIZE: Final = ("nodes", "gpus-per-node", "ntasks-per-node", "cpus-per-task", "mem", "partition", "time")
+from slurmddp.text import clean_line, quote_value
 
 _MOST_NAMED: Final = 10
 _MOST_BLANK: Final = 20
@@ -61,22 +57,6 @@ def read_progress(run: RunDir, tasks: Sequence[Task], environ: Mapping[str, str]
         is_done = is_finished(RunDir(run.path / task.folder))
         states["done" if is_done else "queued" if task.folder in busy else "missing"].append(task)
     return SweepProgress(**{state: tuple(found) for state, found in states.items()})
-
-
-def describe_growth(run: RunDir, request: Request) -> str:
-    """Return what a sweep holds when new settings come to it, and with which other options; else an empty text."""
-    known = {folder_name(values) for record in submissions(run) for values in settings_of(record)}
-    added = [task for task in (request.array.tasks if request.array else ()) if task.folder not in known]
-    if not (known and added):
-        return ""
-    before, spec = read_job_file(run.spec).table if run.spec.exists() else {}, request.resolved.spec
-    now = {key: getattr(spec, JOB_FIELDS[key].name) for key in _SIZE}
-    changed = [key for key in _SIZE if before and before.get(key) != now[key]]
-    old, new = (" ".join(f"--{key} {table[key]}" for key in changed if table.get(key)) for table in (before, now))
-    return (
-        f"run {run.path.name} had {count(len(known), 'setting')}{old and f' with {old}'}; {len(added)} more "
-        f"{'is' if len(added) == 1 else 'are'} added{new and f' with {new}'}; to make a new run instead, give --name"
-    )
 
 
 def active_tasks(run: RunDir, environ: Mapping[str, str]) -> Iterator[tuple[dict[str, Any], int]]:

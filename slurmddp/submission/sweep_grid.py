@@ -27,8 +27,6 @@ _PLACEHOLDER: Final = re.compile(
 """`{key}` for a value, and `{{key}}` for the text {key}. `${NAME}` may be a variable of a shell."""
 _NUMBER: Final = r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d{1,3})?"
 _RANGE: Final = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(?:\.\.({_NUMBER}))?", re.ASCII)
-_BRACKETS: Final = re.compile(r"[\[(]([^][()]*,[^][()]*)[\])]")
-_LIKE_A_RANGE: Final = re.compile(r"[-+]?\d[^/]*\.\.", re.ASCII)
 
 Values = Mapping[str, tuple[str, ...]]
 """The values of each key, in the order given."""
@@ -51,9 +49,6 @@ def parse(given: Sequence[str]) -> Values:
 
 
 def _parse_values(key: str, text: str) -> tuple[str, ...]:
-    if match := _BRACKETS.fullmatch(text):
-        quoted = f"'{key}=\"{text}\"'"
-        raise UsageError(f"--set {key}: write the list without brackets: {key}={match[1]}; as one value type {quoted}")
     try:
         (words,) = csv.reader([text], strict=True) if text else ([],)
     except (csv.Error, ValueError) as error:
@@ -69,8 +64,6 @@ def _parse_values(key: str, text: str) -> tuple[str, ...]:
 def _expand_range(key: str, word: str) -> Iterator[str]:
     match = _RANGE.fullmatch(word)
     if not match:
-        if _LIKE_A_RANGE.match(word):
-            raise UsageError(f"--set {key}: {quote_value(word)} is no range; a range is 1..5, or 0.1..0.5..0.1 by 0.1")
         yield word
         return
     if not match[3] and not all(re.fullmatch(r"[-+]?\d+", end) for end in match.groups()[:2]):

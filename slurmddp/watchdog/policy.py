@@ -86,7 +86,7 @@ def judge_work(
     cpu = (after.cpu_s - before.cpu_s) / took_s
     if waits:
         return cpu >= BUSY and not spins, False  # the data of a collective move
-    is_busy = cpu + max(0.0, after.children_cpu_s - before.children_cpu_s) / took_s >= BUSY
+    is_busy = after.cpus_since(before, took_s) >= BUSY
     moves = (after.moved_bytes - before.moved_bytes) / took_s >= MOVING
     return moves or (is_busy and (same_s > took_s or cpu < BUSY)), is_busy or after.is_blocked
 

@@ -129,8 +129,7 @@ def send_beats(beat: Beat, steps: Steps, address: str, secret: str) -> None:
                 )
                 with suppress(OSError, AttributeError):
                     gpu = gpu or (OwnGpu() if uses_cuda() else None)
-                cpus = (used.cpu_s + used.children_cpu_s - before.cpu_s - before.children_cpu_s) / took_s
-                use = (round(cpus, 2), used.memory_bytes, *(gpu.measure() if gpu else ()))
+                use = (round(used.cpus_since(before, took_s), 2), used.memory_bytes, *(gpu.measure() if gpu else ()))
                 before, at = used, at + took_s
                 seen = beat._replace(place=sampler.place, wait=wait, few_s=sampler.few_s, use=use)
                 now = seen._replace(done=steps.done, works=works, may_work=may_work, cpu_s=used.cpu_s)

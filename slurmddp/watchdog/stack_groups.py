@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from slurmddp.slurm.hostlist import format_ranges
-from slurmddp.text import WIDTH, count, escape_text, format_table, shorten_text
+from slurmddp.text import WIDTH, count, escape_text, format_table
 
 _OURS: Final = re.compile(rf"{re.escape(str(Path(__file__).absolute().parents[1]))}/|.*-packages/slurmddp/")
 _LIBRARY: Final = re.compile(r"<frozen |.*/lib(64)?/python3\.\d+/(?!(site|dist)-packages/)|.*-packages/torch/")
@@ -90,15 +90,12 @@ def format_place(file: str, line: int, function: str) -> str:
 
 def format_groups(groups: Sequence[Group]) -> list[str]:
     """Return a table of 80 columns with a row for each group."""
-    rows = [("RANKS", "NODES", "IN")]
+    rows = []
     for group in groups:
         ranks = _shorten(format_ranges(group.numbers), len(group.ranks), "rank")
         hosts = _shorten(",".join(group.hosts), len(group.hosts), "node")
-        rows.append((ranks, hosts, shorten_text(group.call, 2 * _MOST_CELL)))
-    left = format_table(rows)
-    used = max(map(len, left)) + 2
-    places = ["PLACE", *(one.place for one in groups)]
-    return [head.ljust(used) + shorten_text(place, WIDTH - used) for head, place in zip(left, places)]
+        rows.append((ranks, hosts, group.call, group.place))
+    return format_table(rows, head=("RANKS", "NODES", "IN", "PLACE"), width=WIDTH)
 
 
 def format_stacks(groups: Sequence[Group], line_of: LineOf) -> Iterator[str]:
@@ -115,4 +112,4 @@ def format_stacks(groups: Sequence[Group], line_of: LineOf) -> Iterator[str]:
 
 
 def _shorten(text: str, number: int, noun: str) -> str:
-    return escape_text(text) if len(text) <= _MOST_CELL else count(number, noun)
+    return text if len(text) <= _MOST_CELL else count(number, noun)

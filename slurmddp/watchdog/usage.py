@@ -25,6 +25,10 @@ class Used(NamedTuple):
     memory_bytes: int = 0
     """Host memory of the process now."""
 
+    def cpus_since(self, before: Used, took_s: float) -> float:
+        """Return the CPUs used in `took_s` seconds; the time of a process below may be gone with it."""
+        return (self.cpu_s - before.cpu_s + max(0.0, self.children_cpu_s - before.children_cpu_s)) / took_s
+
 
 def measure() -> Used:
     """Return what this process and those below it have used until now."""

@@ -5,6 +5,7 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from slurmddp import exit_codes, variables
@@ -12,7 +13,6 @@ from slurmddp.config.command import ACCELERATE_LAUNCH, LOCAL_RANK_LAUNCH, Kind, 
 from slurmddp.errors import FencedError, RankError, SlurmddpError
 from slurmddp.runs.ownership import ownership_of
 from slurmddp.runs.training_events import Start
-from slurmddp.runtime import transformers
 from slurmddp.runtime.checkpoint.program_saves import note_saves
 from slurmddp.runtime.exiting.classify import DONE, ENDS_BY_NOTICE, Verdict, exit_status, is_of_launcher, judge
 from slurmddp.runtime.exiting.record import write_end, write_error, write_event
@@ -155,7 +155,7 @@ def _run_command(words: list[str], kind: Kind, stopping: Stopping) -> None:
         if kind == "executable":
             run_executable.run(words[1:], stopping)
             return
-        transformers.adopt_trainer(stopping)
+        after_import("transformers.trainer", lambda module: _adopt_trainer(module, stopping))
         note_saves(stopping.rank)
         if tuple(words[:2]) == ACCELERATE_LAUNCH:
             words = run_script.prepare_accelerate(words[2:], stopping.rank)
@@ -167,6 +167,13 @@ def _run_command(words: list[str], kind: Kind, stopping: Stopping) -> None:
             print(error.code, file=sys.stderr)  # noqa: T201 - as python does
         if exit_status(error):
             raise
+
+
+def _adopt_trainer(module: ModuleType, stopping: Stopping) -> None:
+    from slurmddp.runtime.transformers import adopt  # noqa: PLC0415 - torch comes late
+
+    if stopping.rank.run_dir:
+        adopt(module, stopping, stopping.rank.run_dir.checkpoints)
 
 
 def _run_bundled(words: list[str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from slurmddp import variables
 from slurmddp.batch import attempt
 from slurmddp.batch.attempt import Job, choose_ports, is_port_free
-from slurmddp.runs.checkpoints import read_progress_mark
+from slurmddp.runs.checkpoints import find_saved, read_progress_mark
 from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir
 
@@ -84,7 +84,18 @@ RECORDS = {
     "77 beats 76": ({1: "76 rank 1 on n2: x", 2: "77 rank 2 on n2: y"}, 1, 77, "rank 2 on n2: y; see "),
     "78 beats 77": ({1: "77 rank 1 on n2: x", 2: "78 rank 2 on n2: y"}, 1, 78, "rank 2 on n2: y; see "),
     "only rank 0 may say 75": ({1: "75 rank 1 on n2: x"}, 5, 5, "no rank left a record; the status is srun's"),
-    "silent ranks are named": ({1: "76 rank 1 on n2: x"}, 1, 76, "1.out; no record of ranks 0,2-7"),
+    "a rank that lost others names them first": (
+        {1: "76 rank 1 on n2: x"},
+        1,
+        76,
+        "no record of ranks 0,2-7; rank 1 on n2: x",
+    ),
+    "not after an error of the program": (
+        {1: "77 rank 1 on n2: x"},
+        1,
+        77,
+        "1.out; no record of ranks 0,2-7",
+    ),
     "a torn record": ({0: ""}, 5, 5, "no rank left a record; the status is srun's"),
     "no record": ({}, 5, 5, "no rank left a record; the status is srun's"),
     "srun is content, and no rank has begun": (
@@ -106,6 +117,15 @@ def test_the_records_decide(tmp_path, name):
     ending = attempt.read_result(job(tmp_path), "2.0", launcher_status)
     assert ending.status == status
     assert reason in ending.reason
+
+
+def test_of_a_script_of_the_users_own_no_file_of_a_rank_is_named(tmp_path):
+    folder = RunDir(tmp_path).attempt("17_3", "2.0")
+    folder.mkdir(parents=True)
+    (folder / "1.end").write_text("77 rank 1 on n2: exit status 2\n")
+    assert attempt.read_result(job(tmp_path), "2.0", 2).reason.startswith("rank 1 on n2: exit status 2; see ")
+    own = attempt.read_result(job(tmp_path), "2.0", 2, own_launch=True)
+    assert own.reason == "rank 1 on n2: exit status 2; no record of ranks 0,2-7"
 
 
 @pytest.mark.parametrize(("status", "result"), [(3, 77), (75, 77), (76, 76), (137, 137)])
@@ -184,6 +204,23 @@ def test_a_later_job_of_a_chain_resumes(tmp_path):
         append_record(run.submissions, {"job": job_id, "after": after})
     values = attempt.build_resume_variables(chained, "0.0", "")
     assert (values["SLURMDDP_RESTARTS"], values["SLURMDDP_RESUME"]) == ("1", "1")
+
+
+def test_before_the_first_checkpoint_only_what_survivors_have_saved_counts(tmp_path):
+    """The file with the run's identity is made before any checkpoint."""
+    run = job(tmp_path).run
+    run.checkpoints.mkdir(parents=True)
+    (run.checkpoints / "identity").write_text("0" * 32)
+    assert find_saved(run, "") is None
+    for name, step in (("17.0.1", 9), ("17.0.0", 31)):
+        folder = run.checkpoints / f".survived-{name}" / f"step-{step:09d}"
+        folder.mkdir(parents=True)
+        assert step == 31 or find_saved(run, "") is None, "it is not whole"
+        (folder / "survived.json").write_text("{}")
+    saved = find_saved(run, "")
+    assert (saved.step, saved.path) == (31, str(folder))
+    (run.checkpoints / "model.pt").write_bytes(b"")
+    assert find_saved(run, "").step == 31
 
 
 def test_the_newest_checkpoint_is_the_highest_step_that_is_whole(tmp_path):

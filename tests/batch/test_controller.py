@@ -65,7 +65,7 @@ def test_a_refusal_is_told_from_a_controller_that_is_busy(says, text):
 
 def test_nodes_are_left_out_of_the_job_by_its_own_id(says):
     says(Answer(0, "", ""))
-    Controller({}).exclude("17_3", "n7,n2")
+    Controller({}).update("17_3", "ExcNodeList", "n7,n2")
     assert says.asked == [["scontrol", "update", "JobId=17_3", "ExcNodeList=n7,n2"]]
 
 
@@ -77,13 +77,13 @@ def test_lost_nodes_are_those_that_sinfo_shows_as_such(says):
 def test_what_is_good_to_know_may_be_missing(says):
     says(ClusterError("no"), ClusterError("no"), ClusterError("no"), ClusterError("no"))
     slurm = Controller({})
-    assert slurm.lost_nodes("n1") == slurm.hostnames("n1") == ()
+    assert slurm.lost_nodes("n1") == slurm.partition_nodes("gpu") == ()
     assert slurm.address("n1") == "" and slurm.script_digest("17") is None
 
 
-def test_names_and_addresses_are_those_of_scontrol(says):
-    says(Answer(0, "n1\nn2\n", ""), Answer(0, "NodeName=n1 Arch=x86_64 NodeAddr=10.77.0.1 NodeHostName=n1\n", ""))
-    assert Controller({}).hostnames("n[1-2]") == ("n1", "n2")
+def test_names_and_addresses_are_those_of_slurm(says):
+    says(Answer(0, "n1\nn2\nn1\n", ""), Answer(0, "NodeName=n1 Arch=x86_64 NodeAddr=10.77.0.1 NodeHostName=n1\n", ""))
+    assert Controller({}).partition_nodes("gpu,all") == ("n1", "n2")
     assert Controller({}).address("n1") == "10.77.0.1"
 
 

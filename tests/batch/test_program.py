@@ -40,29 +40,14 @@ def test_what_the_script_writes_is_what_the_supervisor_reads(given_options):
     assert supervisor_options.parse(supervisor_options.build_arguments(given_options)) == given_options
 
 
-def test_a_script_of_another_protocol_is_refused_in_a_line(capsys):
-    assert program.main(["--protocol=99", "--an-option-of-tomorrow"]) == 77
-    said = capsys.readouterr().out
-    assert said.count("\n") == 1 and " slurmddp: this script speaks protocol 99, and slurmddp " in said
+def test_a_script_that_waits_since_before_an_upgrade_is_read():
+    assert supervisor_options.parse(["--protocol=1", "--max-restarts=0"]) == Options(max_restarts=0)
 
 
 def test_typed_outside_of_a_job_it_says_so_in_a_line(capsys, monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     assert program.main([]) == 2
     assert " slurmddp: SLURM_JOB_ID is not set; this is started by a batch script" in capsys.readouterr().out
-
-
-def test_a_refusal_is_on_record_for_those_who_ask_why(batch, tmp_path):
-    assert batch("", "--protocol=99").returncode == 77
-    record = RunDir(tmp_path / "run").batch_record("7").read_text()
-    assert record.startswith("77 this script speaks protocol 99, and slurmddp ") and record.count("\n") == 1
-
-
-def test_a_refusal_that_cannot_be_recorded_is_in_the_log_alone(monkeypatch, tmp_path, capsys):
-    monkeypatch.setenv(variables.RUN_DIR, str(tmp_path / "gone"))
-    monkeypatch.setenv(variables.JOB_ID, "7")
-    assert program.main(["--protocol=99"]) == 77
-    assert capsys.readouterr().out.count("\n") == 1
 
 
 CALLS = {

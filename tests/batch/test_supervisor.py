@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,11 +22,13 @@ from slurmddp.batch import attempt as attempts
 from slurmddp.batch.attempt import Job
 from slurmddp.batch.supervisor import Supervisor
 from slurmddp.errors import ClusterError
-from slurmddp.runs import ownership
+from slurmddp.runs import node_store, ownership
 from slurmddp.runs.files import read_records
 from slurmddp.runs.layout import RunDir
+from slurmddp.runs.node_evidence import PROOF, NodeEvidence
 from slurmddp.runs.submissions import submissions
 from slurmddp.slurm.client import RefusedError
+from slurmddp.slurm.hostlist import names_in
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.supervisor_options import Options
 from slurmddp.watchdog import policy as watchdog_policy
@@ -54,10 +57,15 @@ class FakeSlurm:
     """The next answers about the job; then `job` for ever."""
     info: JobInfo | None = JOB
     others: dict[str, list[JobInfo | Exception | None]] = field(default_factory=dict)
+    checks: dict[str, tuple[list[dict], str]] = field(default_factory=dict)
+    """What the check of a node prints, and its error; else it is well."""
+    checked: list[list[str]] = field(default_factory=list)
     lost: tuple[str, ...] = ()
     requeues: list[Exception] = field(default_factory=list)
     """Refusals of the next requeues."""
     excludes: list[Exception] = field(default_factory=list)
+    unreachable: tuple[str, ...] = ()
+    """Nodes that no step can be started on."""
     orders: list[tuple[str | int, ...]] = field(default_factory=list)
     addresses: Mapping[str, str] = field(default_factory=dict)
 
@@ -77,32 +85,42 @@ class FakeSlurm:
         if self.requeues:
             raise self.requeues.pop(0)
 
-    def exclude(self, job_id: str, nodes: str) -> None:
-        self.orders.append(("exclude", job_id, nodes))
+    def update(self, job_id: str, key: str, value: str) -> None:
+        self.orders.append({"ExcNodeList": ("exclude", job_id, value), "Requeue": ("requeue is", job_id, value)}[key])
         if self.excludes:
             raise self.excludes.pop(0)
+
+    def partition_nodes(self, partition: str) -> tuple[str, ...]:
+        assert partition == "gpu"
+        return tuple(f"n{number}" for number in range(1, 9))
 
     def release_dependents(self, job_id: str) -> list[str]:
         self.orders.append(("release", job_id))
         return ["18"]
 
     def lost_nodes(self, host_list: str) -> tuple[str, ...]:
-        del host_list
-        return self.lost
-
-    def hostnames(self, host_list: str) -> tuple[str, ...]:
-        return tuple(host_list.split(","))
+        return tuple(node for node in self.lost if node in names_in(host_list))
 
     def address(self, node: str) -> str:
         return self.addresses.get(node, "")
 
-    def signal_step(self, number: int, step: str, signal: str) -> None:
-        self.orders.append((signal, number, step))
+    def send_signal(self, target: str, signal: str) -> None:
+        self.orders.append((signal, target))
 
-    def look(self, number: int, nodes: Sequence[str], words: Sequence[str]) -> Iterator[tuple[str, list[dict], str]]:
+    def look(
+        self, number: int, nodes: Sequence[str], words: Sequence[str], *_, **__
+    ) -> Iterator[tuple[str, list[dict], str]]:
+        """What a healthy rank of each node would say, and what `checks` has for a node that is checked."""
+        if words[-2] == "slurmddp.runtime.health.facts":
+            self.checked.append([*nodes])
+            yield from ((node, *self.checks.get(node, ([{"python": "3"}], ""))) for node in nodes)
+            return
         assert (number, list(words[-3:])) == (17, ["slurmddp.watchdog.look", "17", f"{words[-1]}"])
         for node in nodes:
             rank = int(node[1:]) - 1
+            if node in self.unreachable:
+                yield node, [], "no answer"
+                continue
             yield node, [{"rank": rank, "host": node, "state": "S", "cpu_s": 0.0, "stack": None}], ""
 
     def script_digest(self, job_id: str) -> str | None:
@@ -146,8 +164,14 @@ class Case:
     environments: list[Mapping[str, str]] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
     finished: list[str] = field(default_factory=list)
+    finished_on: list[str] = field(default_factory=list)
+    judged: list[str] = field(default_factory=list)
+    guards: list[str] = field(default_factory=list)
+    """The nodes on which guards were started."""
+    hosts: tuple[str, ...] = ("n1", "n2")
     restarts: int = 0
     world_size: int = 2
+    ranks_per_node: int = 1
 
     @property
     def run(self) -> RunDir:
@@ -168,11 +192,11 @@ class Case:
             number=17,
             restarts=self.restarts,
             host="n1",
-            host_list="n[1-2]",
-            hosts=("n1", "n2"),
+            host_list=f"n[1-{len(self.hosts)}]",
+            hosts=self.hosts,
             head="n1",
             world_size=self.world_size,
-            ranks_per_node=1,
+            ranks_per_node=self.ranks_per_node,
             run=self.run,
         )
         return Supervisor(
@@ -185,6 +209,8 @@ class Case:
             clock=self.clock,
             say=self.log.append,
             log_size=lambda: len(self.log),
+            judge_nodes=self.judged.append,
+            guard=self.guards.append,
         )
 
     def _launch(self, environ: Mapping[str, str]) -> int:
@@ -193,6 +219,7 @@ class Case:
 
     def _finish(self, environ: Mapping[str, str]) -> None:
         self.finished.append(environ[variables.STATUS])
+        self.finished_on.append(environ.get(variables.HOSTS, ""))
 
     def events(self, *kinds: str) -> list[dict]:
         return [event for event in read_records(self.run.events) if not kinds or event["event"] in kinds]
@@ -415,7 +442,7 @@ def test_before_a_restart_slurm_is_asked_again(case):
 
     case.attempts = [preempted]
     assert case.supervise() is None
-    said = "preempted; no step is started; the last attempt: rank 0 on n2: lost rank 0; "
+    said = "preempted; no step is started; the last attempt: no record of rank 1; rank 0 on n2: lost rank 0; "
     assert case.events("requeue")[0]["reason"].startswith(said)
     assert case.events("restart") == []
 
@@ -546,7 +573,7 @@ def test_a_lost_node_is_left_out_beside_those_before(case):
     ("asked", "refusals", "said"),
     [
         ({"required_nodes": "n1,n2"}, [], "n2 cannot be excluded: --nodelist asks for it"),
-        ({}, [RefusedError("no")], "n2 could not be excluded: no"),
+        ({}, [RefusedError("no")] * 4, "n2 could not be excluded: no"),
     ],
 )
 def test_where_a_lost_node_cannot_be_left_out_the_job_comes_back_all_the_same(case, asked, refusals, said):
@@ -833,7 +860,7 @@ def hung(record: str = "", *, goes_on: bool = False) -> Callable[[Case, Path], i
             (folder / "1.end").write_text(record + "\n")
         began = time.monotonic()
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sending:
-            while ("KILL", 17, "4") not in case.slurm.orders and time.monotonic() - began < HANGS_S:
+            while ("KILL", "17.4") not in case.slurm.orders and time.monotonic() - began < HANGS_S:
                 for one in (waits, sleeps):
                     beat = one._replace(done=int(10 * goes_on * max(0.0, time.monotonic() - began - HANGS_S / 2)))
                     sending.sendto(seal(beat, environ[variables.SECRET]), ("127.0.0.1", int(port)))
@@ -847,7 +874,8 @@ HANGS_S = 2.0
 
 
 @pytest.fixture(autouse=True)
-def judge_often(monkeypatch):
+def judge_often(monkeypatch, case):
+    monkeypatch.setattr("slurmddp.watchdog.nodes.look_at_nodes", case.slurm.look)
     monkeypatch.setattr("slurmddp.batch.watch.TICK_S", 0.1)
     monkeypatch.setattr("slurmddp.batch.watch.SAVE_S", 0.2)
 
@@ -902,3 +930,332 @@ def test_without_a_port_the_ranks_are_not_watched(case, monkeypatch):
     case.attempts = [says(DONE)]
     assert case.supervise() == 0
     assert variables.BEATS not in case.environments[0]
+
+
+def speak_against(*nodes, cluster="c", time=900.0):
+    proofs = [NodeEvidence(time, cluster, node, "gpu-broken", PROOF, "Xid 79") for node in nodes]
+    node_store.note(proofs, time)
+
+
+def judging(case, *nodes):
+    """Let what an attempt shows speak against nodes."""
+    case.judged = type("Judged", (list,), {"append": lambda _, attempt: speak_against(*nodes) if attempt else None})()
+
+
+def test_after_a_crash_by_a_broken_node_the_job_is_requeued_without_it(case):
+    judging(case, "n2", "n7", "n5")
+    case.asked(partition="gpu")
+    case.attempts = [says(LOST, rank=1)]
+    with pytest.raises(SystemExit, match="75"):
+        case.supervise()
+    assert case.slurm.orders == [("requeue", "17"), ("exclude", "17", "n2,n5")], "a quarter of eight nodes"
+    (requeue,) = case.events("requeue")
+    assert requeue["reason"].startswith("without n2; the last attempt: no record of rank 0; rank 1 on n2: lost rank 0")
+    assert "the next start leaves out n2: Xid 79, 1m41s ago" in case.log
+
+
+@pytest.mark.parametrize(
+    ("known", "options"),
+    [
+        ({}, Options(avoid=False)),
+        ({"required_nodes": "n1,n2"}, Options()),
+        ({"requeue": False}, Options()),
+        ({"excluded_nodes": "n7,n8"}, Options()),
+    ],
+    ids=["--no-avoid", "--nodelist", "Requeue=0", "a quarter is left out already"],
+)
+def test_a_broken_node_that_must_stay_is_tried_again(case, known, options):
+    judging(case, "n2")
+    case.asked(partition="gpu", **known)
+    case.options, case.attempts = options, [says(LOST, rank=1), says(DONE)]
+    assert case.supervise() == 0
+    assert case.slurm.orders == []
+
+
+def test_a_requeue_for_another_reason_leaves_out_what_other_runs_have_noted(case):
+    speak_against("n8", "n6")
+    speak_against("n5", cluster="another")
+    case.asked(partition="gpu", excluded_nodes="n7")
+    case.attempts = [says(STOPPED)]
+    with pytest.raises(SystemExit, match="75"):
+        case.supervise()
+    assert case.slurm.orders == [("requeue", "17"), ("exclude", "17", "n7,n6")]
+
+
+@pytest.mark.parametrize(("record", "judged"), [(DONE, []), (FAILED, ["0.0"]), ("78 rank 1 on n2: x", [])])
+def test_the_nodes_of_a_failed_attempt_are_judged(case, record, judged):
+    case.attempts = [says(record, rank=int(record[0] != "0"))]
+    case.supervise()
+    assert case.judged == judged
+
+
+def test_the_nodes_of_a_good_attempt_are_judged_where_a_rank_was_slow(case):
+    def slow(case, folder):
+        event = {"time": 1.0, "event": "straggler", "job": "17", "attempt": "0.0", "rank": 0, "host": "n1"}
+        with case.run.events.open("a") as file:
+            file.write(json.dumps(event) + "\n")
+        return says(DONE)(case, folder)
+
+    case.attempts = [slow]
+    assert case.supervise() == 0
+    assert case.judged == ["0.0"]
+
+
+@pytest.mark.parametrize(
+    ("record", "known", "forbidden"),
+    [
+        (FAILED, {"expedited": True}, True),
+        (DONE, {"expedited": True}, False),
+        (FAILED, {}, False),
+        (FAILED, {"expedited": True, "restarts": 1}, False),
+    ],
+    ids=["failed", "done", "not expedited", "started again elsewhere"],
+)
+def test_slurm_does_not_hold_an_expedited_job_that_failed_for_good(case, record, known, forbidden):
+    def end(case, folder):
+        case.asked(**known)
+        return says(record, rank=int(record == FAILED))(case, folder)
+
+    case.attempts = [end]
+    case.supervise()
+    assert (("requeue is", "17", "0") in case.slurm.orders) is forbidden
+
+
+def with_spares(case, number=1, **options):
+    """Give the job so many nodes beyond the two that train."""
+    case.options = Options(spares=number, **{"max_restarts": 0} | options)
+    case.hosts = tuple(f"n{1 + index}" for index in range(2 + number))
+
+
+def losing(*nodes, record=LOST):
+    """Return ranks that fail because Slurm has lost nodes."""
+
+    def start(case, folder):
+        case.slurm.lost = nodes
+        return says(record, rank=1)(case, folder)
+
+    return start
+
+
+PLACED = (variables.HOSTS, "MASTER_ADDR", variables.HEAD_ADDRESS, "SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_NTASKS")
+
+
+@pytest.mark.parametrize(
+    ("lost", "number", "placed"),
+    [
+        (["n2"], 1, ("n1 n3", "n1", "10.0.0.1", "2", "2", "2")),
+        (["n1"], 1, ("n2 n3", "n2", "10.0.0.2", "2", "2", "2")),
+        (["n2", "n3"], 2, ("n1 n4", "n1", "10.0.0.1", "2", "2", "2")),
+        (["n1", "n2"], 2, ("n3 n4", "n3", "10.0.0.3", "2", "2", "2")),
+    ],
+    ids=["second", "first", "a spare too", "both"],
+)
+def test_a_spare_takes_the_place_of_a_lost_node_in_the_same_job(case, lost, number, placed):
+    """And the start does not count as a failed one: with --max-restarts 0 a counted one would end the job."""
+    with_spares(case, number)
+    case.slurm.addresses = {f"n{one}": f"10.0.0.{one}" for one in range(1, 5)}
+    case.environ = {"SLURM_NNODES": f"{2 + number}", "SLURM_NTASKS": f"{2 + number}"}
+    case.attempts = [losing(*lost), says(DONE)]
+    assert case.supervise() == 0
+    before, after = ([environ[name] for name in PLACED] for environ in case.environments)
+    assert before == ["n1 n2", "n1", "10.0.0.1", "2", "2", "2"]
+    assert tuple(after) == placed
+    assert [event["nodes"] for event in case.events("attempt_start")] == ["n1,n2", placed[0].replace(" ", ",")]
+    assert case.slurm.orders == [] and len(case.events("restart")) == 1
+    gone = ", ".join(node for node in lost if node != "n3")
+    new = ", ".join(node for node in placed[0].split() if node not in ("n1", "n2"))
+    assert f"the ranks start again without {gone}, in whose place is now {new}" in case.log
+
+
+def test_ranks_of_several_a_node_are_counted_on_the_nodes_in_use(case):
+    with_spares(case)
+    case.ranks_per_node, case.world_size = 4, 12
+    case.attempts = [losing("n2"), says(DONE)]
+    assert case.supervise() == 0
+    assert [environ["SLURM_NTASKS"] for environ in case.environments] == ["8", "8"]
+
+
+def test_a_spare_takes_the_place_of_a_broken_node(case):
+    with_spares(case)
+    judging(case, "n2")
+    case.asked(partition="gpu")
+    case.attempts = [says(LOST, rank=1), says(DONE)]
+    assert case.supervise() == 0
+    assert case.environments[1][variables.HOSTS] == "n1 n3"
+    assert case.slurm.orders == []
+
+
+def test_a_failure_that_is_no_nodes_counts_as_before(case):
+    with_spares(case, max_restarts=1)
+    case.attempts = [says(LOST), losing("n2"), says(LOST)]
+    assert case.supervise() == 76
+    assert "gives up: 2 starts in a row failed" in case.log[-1]
+    assert [environ[variables.HOSTS] for environ in case.environments] == ["n1 n2", "n1 n2", "n1 n3"]
+
+
+def test_when_the_spares_are_used_up_the_job_is_requeued_without_the_lost_node(case):
+    with_spares(case)
+    case.attempts = [losing("n2"), losing("n2", "n3")]
+    with pytest.raises(SystemExit, match="75"):
+        case.supervise()
+    assert case.slurm.orders == [("requeue", "17"), ("exclude", "17", "n3")]
+    assert case.events("requeue")[0]["reason"] == "lost node n3"
+
+
+def test_a_spare_that_is_down_itself_is_no_spare(case):
+    with_spares(case)
+    case.attempts = [losing("n2", "n3")]
+    with pytest.raises(SystemExit, match="75"):
+        case.supervise()
+    assert case.slurm.orders == [("requeue", "17"), ("exclude", "17", "n2")]
+    assert len(case.environments) == 1
+
+
+def checked(start):
+    """Return ranks that end when the spares have been checked."""
+
+    def run(case, folder):
+        for thread in [thread for thread in threading.enumerate() if "_check_spares" in thread.name]:
+            thread.join(10)
+        return start(case, folder)
+
+    return run
+
+
+TRACEBACK = "Traceback (most recent call last):; OSError: [Errno 30] Read-only file system: '/runs/x/spare'"
+EXITED = "srun: error: n3: task 0: Exited with exit code 1"
+
+
+@pytest.mark.parametrize(
+    ("check", "said"),
+    [
+        (([], f"{TRACEBACK}; {EXITED}"), "OSError: [Errno 30] Read-only file system: '/runs/x/spare'"),
+        (([], EXITED), EXITED),
+        (([], "srun did not end within 60 s"), "srun did not end within 60 s"),
+        (([{"python": "2"}], ""), "its versions are {'python': '2'}, and {'python': '3'} on n1"),
+    ],
+    ids=["read-only", "no reason", "silent", "versions"],
+)
+def test_a_spare_that_could_not_run_a_rank_is_not_used_and_its_node_is_judged(case, check, said):
+    with_spares(case, 2)
+    case.slurm.checks = {"n3": check}
+    case.attempts = [checked(losing("n2")), says(DONE)]
+    assert case.supervise() == 0
+    assert case.slurm.checked == [["n1", "n3", "n4"]], "once, on this node too"
+    assert [environ[variables.HOSTS] for environ in case.environments] == ["n1 n2", "n1 n4"]
+    assert "job 17, attempt 0.0, on n1,n2, spare: n3, n4, output of the ranks in " in case.log[0]
+    assert f"ERROR: n3 is not used as a spare: {said}" in case.log
+    (event,) = case.events("finding")
+    assert [event[key] for key in ("check", "level", "on_host", "what")] == ["spare", "error", "n3", said]
+    assert case.judged == ["0.0"]
+
+
+def test_what_was_found_of_a_spare_is_noted_when_the_ranks_end_well_too(case):
+    with_spares(case)
+    case.slurm.checks = {"n3": ([], EXITED)}
+    case.attempts = [checked(says(DONE))]
+    assert case.supervise() == 0
+    assert case.judged == ["0.0"]
+
+
+def test_where_the_check_fails_on_this_node_too_it_says_nothing_of_a_spare(case):
+    """Slurm starts no steps, or the run's folder is full."""
+    with_spares(case)
+    case.slurm.checks = dict.fromkeys(("n1", "n3"), ([], EXITED))
+    case.attempts = [checked(losing("n2")), says(DONE)]
+    assert case.supervise() == 0
+    assert case.environments[1][variables.HOSTS] == "n1 n3"
+    assert case.events("finding") == []
+
+
+def test_without_the_preflight_no_spare_is_checked(case):
+    with_spares(case)
+    case.environ = {variables.SKIP_PREFLIGHT: "1"}
+    case.attempts = [checked(says(DONE))]
+    assert case.supervise() == 0
+    assert case.slurm.checked == [] and case.judged == []
+
+
+def test_a_preempted_job_that_has_lost_a_node_goes_back_into_the_queue(case):
+    def start(case, folder):
+        case.asked(preempted=True)
+        return losing("n2")(case, folder)
+
+    with_spares(case)
+    case.attempts = [start]
+    assert case.supervise() is None
+    assert case.events("requeue")[0]["reason"] == "preempted; no step is started"
+    assert len(case.environments) == 1
+
+
+def test_a_node_whose_ranks_fall_silent_and_which_does_not_answer_is_replaced_before_slurm_knows(case, monkeypatch):
+    monkeypatch.setattr("slurmddp.batch.watch.LOOK_S", 0.5)
+    monkeypatch.setattr("slurmddp.batch.watch.descendants", lambda _: [])
+
+    def half_silent(case, folder):
+        environ = case.environments[-1]
+        port, secret = int(environ[variables.BEATS].rpartition(":")[2]), environ[variables.SECRET]
+        began = time.monotonic()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sending:
+            sending.sendto(seal(Beat(1, 2, "4", "n2", 1, 0.2), secret), ("127.0.0.1", port))
+            while ("KILL", "17.4") not in case.slurm.orders and time.monotonic() - began < 10:
+                sending.sendto(seal(Beat(0, 2, "4", "n1", 1, 0.2), secret), ("127.0.0.1", port))
+                time.sleep(0.05)
+        return silent(137)(case, folder)
+
+    with_spares(case)
+    case.slurm.unreachable = ("n2",)
+    case.attempts = [half_silent, says(DONE)]
+    assert case.supervise() == 0
+    assert case.environments[1][variables.HOSTS] == "n1 n3"
+    assert case.events("attempt_end")[0]["reason"].startswith("no sign of n2 for ")
+    assert case.finished_on == ["n1", "n1 n3"], "--after-ranks would wait for the lost node"
+
+
+def test_a_guard_is_on_another_node_and_on_a_third_when_that_one_is_gone(case):
+    with_spares(case, 2, max_restarts=9)
+    case.attempts = [says(LOST), losing("n2"), says(LOST), losing("n2", "n3"), says(DONE)]
+    assert case.supervise() == 0
+    assert case.guards == ["n2", "n3", "n4"]
+
+
+def test_a_job_with_as_few_nodes_as_spares_trains_on_one(case):
+    """The user has given `sbatch --nodes=1`, which counts more than the script's header."""
+    case.options, case.hosts = Options(spares=1), ("n1",)
+    case.attempts = [says(DONE)]
+    assert case.supervise() == 0
+    assert case.environments[0][variables.HOSTS] == "n1"
+    assert case.guards == []
+
+
+def test_without_spares_there_is_no_guard_and_the_nodes_are_those_of_the_script(case):
+    case.hosts, case.options = ("n1", "n2", "n3"), Options(max_restarts=0)
+    case.environ = {"SLURM_NNODES": "3", variables.HOSTS: "n1 n2 n3"}
+    case.attempts = [losing("n2")]
+    with pytest.raises(SystemExit, match="75"):
+        case.supervise()
+    (environ,) = case.environments
+    assert (environ["SLURM_NNODES"], environ[variables.HOSTS]) == ("3", "n1 n2 n3")
+    assert "SLURM_NTASKS" not in environ and case.guards == []
+    assert case.slurm.orders == [("requeue", "17"), ("exclude", "17", "n2")]
+
+
+def test_a_requeue_leaves_enough_nodes_for_the_spares_too(case):
+    """Of eight nodes two could be left out; a job of seven with its spares can do without one."""
+    with_spares(case, 5)
+    case.asked(partition="gpu")
+    case.attempts = [says(STOPPED)]
+    speak_against("n8", "n7")
+    with pytest.raises(SystemExit, match="75"):
+        case.supervise()
+    assert case.slurm.orders == [("requeue", "17"), ("exclude", "17", "n7")]
+
+
+def test_an_exclusion_that_slurm_cannot_note_yet_is_asked_for_again(case):
+    """Right after a requeue, Slurm may say that it sets the job's DB index, and to try again in a bit."""
+    case.slurm.lost, case.slurm.excludes = ("n2",), [ClusterError("job DB index being set")] * 3
+    case.attempts = [says(LOST)]
+    with pytest.raises(SystemExit, match="75"):
+        case.supervise()
+    assert case.slurm.orders == [("requeue", "17"), *[("exclude", "17", "n2")] * 4]
+    assert case.clock.slept == [1.0] * 3

@@ -7,10 +7,11 @@ import subprocess
 
 import pytest
 from command_line import typed
+from msgspec.structs import replace
 
 from slurmddp.cli.cluster import format_cluster
 from slurmddp.cluster.inspect import query_cluster
-from slurmddp.cluster.partitions import Cluster, Nodes, Partition, Qos
+from slurmddp.cluster.partitions import Cluster, Nodes, Partition
 from slurmddp.text import format_duration
 
 
@@ -22,8 +23,7 @@ def nodes(count=1, state="idle", gpus=8, kind="", cpus=64, memory_mb=512000):
 
 
 def text(*partitions, **more):
-    lines = list(format_cluster(Cluster(name="big", version="24.05.1", partitions=partitions, **more)))
-    assert all(len(line) <= 80 for line in lines), lines
+    lines = format_cluster(Cluster(name="big", version="24.05.1", partitions=partitions, **more))
     return "\n".join(lines)
 
 
@@ -41,10 +41,13 @@ def test_a_row_shows_what_a_partition_has():
     assert shown.splitlines()[:4] == [
         "big, Slurm 24.05.1",
         "",
-        "PARTITION  NODES  IDLE  MIX  DOWN  CPUS   MEM   TIME  PREEMPTION     GPUS",
-        "gpu*          10     3    2     4    64  500G  1d12h  requeue 1m30s  8",
+        "PARTITION  NODES  IDLE  MIX  ALLOC  DOWN  CPUS   MEM   TIME  GPUS",
+        "gpu*          10     3    2      1     4    64  500G  1d12h  8",
     ]
-    assert "requeue, the job goes back into the queue" in shown
+    assert (
+        "gpu: jobs are preempted (requeue, after 1m30s)" in shown
+        and "requeue, the job goes back into the queue" in shown
+    )
     notice = "First the job gets SIGTERM (not the signal of --signal-lead), and has the time shown, or 30 s, to save a"
     assert f"{notice} checkpoint." in shown.replace("\n ", "")
 
@@ -54,7 +57,7 @@ def test_a_partition_has_a_row_for_each_kind_of_gpu_and_ranges_for_the_rest():
         name="mixed", nodes=(nodes(kind="a100"), nodes(gpus=0, cpus=32, memory_mb=900), nodes(gpus=0, cpus=128))
     )
     rows = [line.split() for line in text(mixed).splitlines()[3:]]
-    assert [(row[1], row[5], row[6], row[-1]) for row in rows] == [
+    assert [(row[1], row[3], row[4], row[-1]) for row in rows] == [
         ("1", "64", "500G", "a100:8"),
         ("2", "32-128", "0-500G", "0"),
     ]
@@ -63,16 +66,50 @@ def test_a_partition_has_a_row_for_each_kind_of_gpu_and_ranges_for_the_rest():
 def test_a_partition_of_very_many_kinds_is_one_row_of_ranges():
     many = Partition(name="zoo", nodes=tuple(nodes(gpus=count, kind=f"t{count}", cpus=count) for count in range(1, 30)))
     (row,) = (line.split() for line in text(many).splitlines()[3:])
-    assert (row[1], row[5], row[-1]) == ("29", "1-29", "1-29")
+    assert (row[1], row[3], row[-1]) == ("29", "1-29", "1-29")
 
 
-def test_long_names_and_gpu_types_are_on_lines_of_their_own():
+def busy(count, state, free, **more):
+    return replace(nodes(count, state, kind="a100", **more), free_gpus=free)
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_what_is_free_is_shown_at_any_width(width):
+    """Of nodes that get jobs: idle, kept for a job, and used in part; not of one that is drained."""
+    groups = (
+        busy(3, "idle", 24),
+        busy(1, "planned", 8),
+        busy(2, "mixed", 5),
+        busy(1, "drained", 8),
+        busy(1, "allocated", 0),
+    )
+    partition = Partition(name="scavenger-of-all", nodes=groups, max_time_s=129600, preemption="requeue", grace_s=90)
+    lines = [*format_cluster(Cluster(name="big", version="24", partitions=(partition,)), width=width)][2:4]
+    assert max(map(len, lines)) <= width
+    head, row = (line.split() for line in lines)
+    at = head.index
+    assert [row[at(name)] for name in ("NODES", "IDLE", "MIX", "ALLOC", "PLAN", "DOWN")] == [
+        "8",
+        "3",
+        "2",
+        "1",
+        "1",
+        "1",
+    ]
+    assert (row[at("GPUS")], row[at("FREE")]) == ("a100:8", "37")
+
+
+def test_free_gpus_are_not_told_where_slurm_does_not_say():
+    assert "FREE" not in text(Partition(name="p", nodes=(nodes(),)), Partition(name="q", nodes=(nodes(gpus=0),)))
+
+
+def test_a_row_has_a_long_name_and_a_long_type_too():
     lines = text(
         Partition(name="scavenger-of-everything", nodes=(nodes(kind="nvidia_a100-sxm4-80gb"),)), Partition(name="p")
     ).splitlines()
-    assert lines[3] == "scavenger-of-everything"
-    assert lines[5].strip() == "nvidia_a100-sxm4-80gb:8"
-    assert lines[6].split()[:2] == ["p", "0"]
+    first, second = (line.split() for line in lines[3:5])
+    assert (first[0], first[-1]) == ("scavenger-of-everything", "nvidia_a100-sxm4-80gb:8")
+    assert second[:2] == ["p", "0"] and lines[3].index(" 1 ") == lines[4].index(" 0 ")
 
 
 def test_limits_and_access_rules_are_listed_below_the_table():
@@ -126,9 +163,8 @@ def test_a_cluster_that_preempts_by_qos_says_so():
         preempts_by_qos=True,
         signals_on_preemption=True,
         kill_wait_s=20,
-        preemptable_qos=(Qos(name="low", preempted_by=("high", "top"), preemption="requeue", grace_s=30),),
     ).replace("\n ", "")
-    assert "QOS low, preempted by high, top: requeue after 30s" in shown
+    assert "`sacctmgr show qos format=Name,Preempt,PreemptMode,GraceTime` shows which QOS preempts which" in shown
     assert "when a job of a higher QOS needs its nodes: cancel, the job ends." in shown
     assert "First the job gets the signal of --signal-lead, and has 20 s to save a checkpoint." in shown
 
@@ -170,9 +206,15 @@ def test_a_real_cluster_is_shown_in_a_table_and_as_json(shapes, tmp_path):
     lines = table.stdout.splitlines()
     assert all(len(line) <= 80 for line in lines)
     rows = {line.split()[0]: line.split() for line in lines[3:8]}
-    assert (rows["two*"][5], rows["two*"][-1], rows["eight"][-1], rows["cpu"][-1]) == ("40", "2", "a100:8", "0")
-    assert rows["cpu"][7:10] == ["1h", "requeue", "7s"]
-    assert "cpu: at most 1 node a job" in lines
+    at = lines[2].split().index
+    assert (rows["two*"][at("CPUS")], rows["two*"][-1], rows["eight"][-1], rows["cpu"][-1]) == (
+        "40",
+        "2",
+        "a100:8",
+        "0",
+    )
+    assert (rows["cpu"][-2], rows["eight"][at("FREE")]) == ("1h", "8")
+    assert "cpu: at most 1 node a job; jobs are preempted (requeue, after 7s)" in lines
     found = json.loads(printed(shapes, tmp_path, "--json").stdout)
     assert found["name"] == shapes.plan.cluster
     assert [partition["name"] for partition in found["partitions"]] == ["two", "eight", "cpu", "all", "empty"]

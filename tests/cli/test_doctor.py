@@ -21,7 +21,7 @@ def test_the_table_fits_80_columns_and_carries_no_control_characters():
     assert all(len(line) <= 80 and line.isprintable() for line in lines)
     assert lines[0].startswith("warning  preemption  node\\x1b[31m1: w")
     assert any(line.startswith(" " * 21 + "-> type type") for line in lines)
-    assert lines[-1] == "ok       x           all well"
+    assert lines[-2:] == ["ok       x           all well", "2 findings: 1 ok, 0 notes, 1 warning, 0 errors"]
 
 
 def test_without_slurm_the_other_checks_run_and_the_status_is_3(tmp_path):

@@ -102,50 +102,24 @@ def test_of_a_run_that_failed_eight_error_lines_are_shown_that_matter(logs, run)
     assert len(logs("--errors", "--json").stdout.splitlines()) > 100, "a program is given all"
 
 
-@pytest.fixture
-def sweep(run):
-    """Return a sweep of three settings: one restarted, one submitted again and waiting, one not started."""
+def test_of_a_sweep_one_setting_is_to_be_named(logs, run):
     made = RunDir(run.path.parent / "s")
     made.create()
     several = [{"lr": value} for value in ("1", "2", "3")]
     append_record(made.submissions, {"job": "8", "time": "2026-01-02T09:00:00+00:00", "settings": several})
-    append_record(made.submissions, {"job": "9", "time": "2026-01-03T09:00:00+00:00", "settings": several[1:2]})
-    for value, task, attempt, text in (
-        ("1", "8_0", "0.0", "a\n"),
-        ("1", "8_0", "0.1", "b\nc"),
-        ("2", "8_1", "0.0", "d\n"),
-    ):
-        path = RunDir(made.path / f"lr={value}").rank_log(task, attempt, 0)
-        path.parent.mkdir(parents=True)
-        path.write_text(text)
-    return made
-
-
-@pytest.mark.usefixtures("sweep")
-def test_of_a_sweep_it_is_the_last_lines_of_each_setting(logs):
-    shown = logs("s", "-n", "2")
-    assert (shown.stderr, shown.stdout) == (b"", b"==> s/lr=1 <==\nb\nc\n==> s/lr=2 <==\nd\n\n==> s/lr=3 <==\n")
-    assert logs("-n", "2").stdout == shown.stdout, "without a name, of the run that was submitted last"
-    assert logs("8", "-n", "1").stdout == b"==> s/lr=1 <==\nc\n==> s/lr=2 <==\nd\n\n==> s/lr=3 <==\n"
-
-
-@pytest.mark.usefixtures("sweep")
-@pytest.mark.parametrize("words", [["s"], ["s", "-f", "-n", "2"], ["s", "-n", "2", "--errors"], []])
-def test_of_a_sweep_without_a_number_of_lines_both_ways_are_told(logs, words):
-    refused = logs(*words)
-    assert (refused.returncode, refused.stdout) == (2, b"")
-    assert refused.stderr == (
-        b"Error: 's' is a sweep of 3 settings; name one, as in 's/lr=1'; for the last lines of each, type: "
-        b"slurmddp logs s -n 3\n"
-    )
+    for words in (["s"], ["s", "-n", "2"], []):
+        refused = logs(*words)
+        assert (refused.returncode, refused.stdout) == (2, b"")
+        assert refused.stderr.startswith(b"Error: 's' is a sweep of 3 settings; name one, as in 's/lr=1'")
 
 
 def test_json_has_one_object_per_line(logs, run):
     first, second = map(json.loads, logs("--json", "--rank", "0").stdout.splitlines())
     assert first == {
+        "schema": 1,
         "time": None,
         "told": None,
-        "job": "7",
+        "job_id": "7",
         "attempt": "0.0",
         "source": "rank",
         "rank": 0,

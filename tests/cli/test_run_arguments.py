@@ -71,7 +71,6 @@ def test_a_job_of_another_folder_is_of_no_run_in_the_one_that_was_given(typed):
         (("tensorboard", ""), "RUN: an empty text"),
         (("diagnose", ""), "RUN|JOBID|FILE: an empty text"),
         (("init", ""), "FILE: an empty text"),
-        (("requeue", "-x", "", "ok"), "--exclude: an empty text"),
     ],
 )
 def test_an_empty_text_is_refused(typed, words, said):
@@ -160,7 +159,9 @@ def test_where_nothing_was_submitted_there_is_nothing_to_show():
     with pytest.raises(UsageError, match="nothing was submitted in jobs yet; --runs-dir"):
         meant()
     registry.remember(Path.cwd())
-    with pytest.raises(UsageError, match="yet; `slurmddp status --all-folders` shows those of 1 other folder"):
+    with pytest.raises(
+        UsageError, match=f"yet; `slurmddp status --runs-dir {Path.cwd()}` shows those of another folder"
+    ):
         meant()
 
 

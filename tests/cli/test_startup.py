@@ -56,6 +56,7 @@ JOB = "slurmddp.config slurmddp.cluster slurmddp.runs slurmddp.slurm "
 ALL = HEAVY + OTHERS
 VALUES = "click msgspec typing_extensions "
 TABLE = {
+    "": May(VALUES, ALL + SUBMIT + SCRIPT + "slurmddp.monitoring.logs tempfile difflib"),
     "--help": May("click", ALL + JOB + STATUS + SUBMIT + SCRIPT + "subprocess json tempfile dataclasses"),
     "render --help": May(VALUES, ALL + STATUS + SUBMIT + SCRIPT + "subprocess json tempfile dataclasses"),
     "render --nodes 2 --gpus-per-node 8": May(

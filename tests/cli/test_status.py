@@ -1,6 +1,9 @@
 """`slurmddp status`: table, details, JSON, exit status."""
 
+import io
 import json
+import sys
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -8,8 +11,9 @@ from pathlib import Path
 import click.testing
 import pytest
 
-from slurmddp.cli import group, job_control
+from slurmddp.cli import group, job_control, status_format
 from slurmddp.cli import status as command
+from slurmddp.cli.job_command import confirm
 from slurmddp.cli.status_format import format_job, format_jobs
 from slurmddp.errors import UsageError
 from slurmddp.monitoring.status import JobStatus, Progress
@@ -18,6 +22,7 @@ from slurmddp.runs import registry
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.client import NO_CLUSTER
 from slurmddp.slurm.states import outcome_of
+from slurmddp.submission.cancel import Cancelled
 
 NOON = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 PROGRESS = Progress(
@@ -45,16 +50,65 @@ FAILED = job(
 )
 
 
-def test_the_table_fits_80_columns_and_has_no_control_characters():
-    lines = list(format_jobs([RUNNING, WAITING, job("20", "BLURRED", age_s=3700)]))
-    assert all(len(line) <= 80 and line.isprintable() for line in lines)
+def test_the_table_says_what_waits_and_how_old_a_state_is():
+    lines = format_jobs([RUNNING, WAITING, job("20", "BLURRED", age_s=3700)])
     assert [line.split()[:3] for line in lines[:3]] == [
         ["RUN", "JOB", "STATE"], ["mnist", "17", "RUNNING"], ["mnist", "18_[1-3]", "PENDING"],
     ]  # fmt: skip
-    assert "1m30s  step 50/200, loss 0.1235, 1h1m left" in lines[1]
     assert "starts 2026-01-02" in lines[2] and "1h1m ago" in lines[3]
-    long = list(format_jobs([RUNNING, FAILED]))
-    assert all(line.isprintable() for line in long) and "x" * 70 in long[2], "a name is typed: it is never cut"
+    assert all(line.isprintable() for line in format_jobs([RUNNING, FAILED]))
+
+
+def overview(now):
+    """Return a run on this machine, one that was requeued, one that hangs, and one that failed; at this time."""
+    local = job(
+        "local-20261128-020355-12345", name="digits", elapsed_s=26, total_s=26, source="files",
+        progress=Progress(step=116, total=400, loss=0.00854, left_s=56.0),
+    )  # fmt: skip
+    again = job(
+        "17", name="resnet50-imagenet-lr0.1-wd1e-4", elapsed_s=6000, total_s=36000, gpu_hours=160.0, limit_s=7200,
+        started=now - timedelta(seconds=6000), progress=Progress(step=900, total=1000, loss=2.5, left_s=3600.0),
+    )  # fmt: skip
+    hangs = replace(again, job_id="18", name="gpt", progress=Progress(step=5, stall=(now.timestamp() - 600, "rank 3")))
+    return [local, again, hangs, replace(FAILED, name="old", elapsed_s=2, total_s=7200)]
+
+
+def test_a_row_has_no_path_and_no_second_time_that_is_but_another_clocks():
+    said = "no record of rank 1; rank 0 on n1: lost; see /w/jobs/a/logs/17/0.0/0.out"
+    one = replace(FAILED, name="a", meaning=said, elapsed_s=13, total_s=14)
+    head, row = format_jobs([one])
+    assert head.split() == ["RUN", "JOB", "STATE", "TIME", "WHAT"]
+    assert row.endswith("  13s   no record of rank 1; rank 0 on n1: lost")
+    assert "TOTAL" in next(iter(format_jobs([replace(one, total_s=18)])))
+
+
+@pytest.fixture
+def noon(monkeypatch):
+    """It is noon."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+
+    class Noon(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return NOON.astimezone(tz)
+
+    monkeypatch.setattr(status_format, "datetime", Noon)
+    yield NOON
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_the_table_never_wraps(noon, width):
+    lines = format_jobs(overview(noon), width=width)
+    assert lines == Path(__file__).with_name(f"status-{width}.txt").read_text().splitlines()
+    assert max(map(len, lines)) <= width
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 79])
+def test_no_width_is_too_narrow(noon, width):
+    assert all(len(line) <= width for line in format_jobs(overview(noon), width=width))
 
 
 def test_a_setting_has_the_name_that_is_typed():
@@ -64,11 +118,31 @@ def test_a_setting_has_the_name_that_is_typed():
 
 
 def test_many_tasks_in_the_same_state_are_one_row():
-    tasks = [job(f"17_{number}") for number in range(9)] + [job("17_9", "FAILED")]
-    lines = list(format_jobs(tasks))
-    assert len(lines) == 3 and "17_*" in lines[1] and "9 tasks" in lines[1]
+    times = {"elapsed_s": 5, "total_s": 5, "progress": PROGRESS}
+    tasks = [job(f"17_{number}", **times) for number in range(9)] + [job("17_9", "FAILED")]
+    lines = format_jobs(tasks)
+    assert lines[1:] == ["mnist  17_*  RUNNING  9 tasks", "mnist  17_9  FAILED"], "no time or loss of one of them"
+    ended = [job(f"17_{number}", "FAILED", meaning=f"ValueError: {number}") for number in range(9)]
+    assert format_jobs(ended)[1].endswith("9 tasks; 17_0: ValueError: 0")
 
 
+def test_what_is_not_running_well_is_seen_without_colours(monkeypatch):
+    """A word and bold letters, which NO_COLOR leaves."""
+    hangs = job(progress=Progress(stall=(0.0, "rank 3")), run=run_of("mnist"))
+    for environ, codes in (({}, "\x1b[31m\x1b[1m"), ({"NO_COLOR": "1"}, "\x1b[1m")):
+        with monkeypatch.context() as terminal:
+            terminal.setattr("sys.stdout", io.StringIO())
+            terminal.setattr("sys.stdout.isatty", lambda: True)
+            for name, value in environ.items():
+                terminal.setenv(name, value)
+            command._print([hangs, FAILED], format_jobs([hangs, FAILED]))
+            shown = sys.stdout.getvalue().splitlines()
+        assert [line.partition("\x1b")[2] and codes + word + "\x1b[0m" in line for line, word in zip(
+            shown[1:], ("HUNG", "FAILED"), strict=True
+        )] == [True, True]  # fmt: skip
+
+
+@pytest.mark.usefixtures("noon")
 def test_a_single_job_is_shown_in_full_without_control_characters():
     text = "\n".join(format_job(RUNNING))
     assert all(len(line) <= 80 and line.isprintable() for line in text.splitlines())
@@ -78,10 +152,10 @@ n7 and 4 more, partition gpu
 attempt     1.0
 1234 samples/s
 step 40, 1m5s old
-7 times; the last 5:
-peer lost
-preempted\\x1b
-came back   once
+ends        13:01, limit at 14:00; 1h1m left at its pace
+attempt     1.0, requeued once, restarted 7 times, the last
+restarted: peer lost
+requeued: preempted\\x1b
 source      squeue"""
     for part in parts.splitlines():
         assert part in text
@@ -181,7 +255,7 @@ def test_a_named_run_has_the_time_of_all_its_attempts_and_what_it_was_spent_on(t
     assert "whole run 3m10s from its first submission on; 0.8 GPU-hours" in shown
     assert "spent on useful steps 1m40s, startup 50s, lost work 30s, in the queue 10s" in shown
     assert "ETTR 52.6% of all time, 55.6% of the allocated time; 30 steps taken again" in shown
-    (record,) = json.loads(typed("status", "mnist", "--json", statuses=statuses).stdout)
+    (record,) = json.loads(typed("status", "mnist", "--json", statuses=statuses).stdout)["jobs"]
     assert (record["whole_run"]["gpu_hours"], record["whole_run"]["ettr"]) == (0.8, 100 / 190)
     assert "whole run" not in typed("status", "gpt", statuses=[job("19", "FAILED", run=None)]).stdout
 
@@ -189,7 +263,7 @@ def test_a_named_run_has_the_time_of_all_its_attempts_and_what_it_was_spent_on(t
 def test_json_has_every_field_and_nan_as_text(typed):
     bad = Progress(loss=float("nan"))
     done = typed("status", "17", "--json", statuses=[job(run=run_of("mnist"), submitted=NOON, progress=bad)])
-    (record,) = json.loads(done.stdout)
+    (record,) = json.loads(done.stdout)["jobs"]
     assert (record["job_id"], record["phase"], record["run"]) == ("17", "running", str(run_of("mnist").path))
     assert (record["submitted"], record["progress"]["loss"]) == (NOON.isoformat(), "nan")
 
@@ -216,37 +290,46 @@ def test_a_folder_without_runs_has_a_hint(typed):
     done = typed("status", "--runs-dir", "nothing")
     assert (done.return_value, done.stdout) == (0, "")
     assert done.stderr.startswith("there are no submitted runs in nothing; ")
-    assert typed("status", "--runs-dir", "nothing", "--json").stdout == "[]\n"
+    assert typed("status", "--runs-dir", "nothing", "--json").stdout == '{"schema": 1, "jobs": []}\n'
     registry.remember(Path.cwd() / "jobs")
     elsewhere = typed("status", "--runs-dir", "nothing").stderr
-    assert elsewhere.endswith("; `slurmddp status --all-folders` shows those of 1 other folder\n")
+    assert elsewhere.endswith(f"; `slurmddp status --runs-dir {Path.cwd()}/jobs` shows those of another folder\n")
 
 
-def test_the_newest_run_comes_first_and_the_runs_of_all_folders_stand_below_their_folder(typed):
+def test_the_newest_run_comes_first(typed):
     old = job("17", run=run_of("mnist"))
     new = job("19", run=run_of("gpt"), name="gpt", submitted=NOON + timedelta(days=1))
     table = typed("status", statuses=[old, new]).stdout
     assert [line.split()[0] for line in table.splitlines()] == ["RUN", "gpt", "mnist"]
-    registry.remember(Path.cwd() / "jobs")
-    lines = typed("status", "--all-folders", statuses=[job(run=run_of("mnist"))]).stdout.splitlines()
-    assert (lines[0], lines[2].split()[0]) == (f"{Path.cwd()}/jobs:", "mnist")
 
 
 def test_all_asks_for_confirmation_and_excludes_names(monkeypatch):
-    with pytest.raises(UsageError, match="name the runs or jobs, or give --all"):
-        job_control.check_targets((), every=False)
-    with pytest.raises(UsageError, match=r"--all cannot be combined with names \(mnist\)"):
-        job_control.check_targets(("mnist",), every=True)
-    with pytest.raises(UsageError, match="--all selects 2 jobs, and there is no terminal to ask; add --yes"):
-        job_control.confirm("Cancel", ["17 (a)", "18 (b)"], yes=False)
-    with monkeypatch.context() as closed:
-        closed.setattr("sys.stdin", None)
-        with pytest.raises(UsageError, match="there is no terminal to ask"):
-            job_control.confirm("Cancel", ["17 (a)"], yes=False)
-    job_control.confirm("Cancel", ["17 (a)"], yes=True)
-    job_control.confirm("Cancel", [], yes=False)
-    monkeypatch.setattr(job_control.sys.stdin, "isatty", lambda: True)
+    jobs = [Cancelled(str(number), "a", "RUNNING") for number in range(12)]
+    monkeypatch.setattr(job_control.cancelling, "unfinished_jobs", lambda *_: jobs)
+    monkeypatch.setattr(job_control.cancelling, "cancel", lambda found, *_: found)
+    monkeypatch.setattr(job_control.lookup, "find", lambda *_: [])
+    runner = click.testing.CliRunner()
+
+    def cancel(*words):
+        return runner.invoke(group, ["cancel", *words], standalone_mode=False)
+
+    for words, said in (
+        ((), "name the runs or jobs, or give --all"),
+        (("--all", "mnist"), r"--all cannot be combined with names \(mnist\)"),
+        (("--all",), "--all selects 12 jobs, and there is no terminal to ask; add --yes"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            raise cancel(*words).exception
+    assert cancel("--all", "--yes").stdout.split() == [job.job_id for job in jobs]
+
+
+def test_a_question_needs_a_terminal(monkeypatch):
     asked = []
     monkeypatch.setattr(click, "confirm", lambda text, **_: asked.append(text))
-    job_control.confirm("Cancel", [f"{number} (a)" for number in range(12)], yes=False)
-    assert asked == ["Cancel 12 jobs?"]
+    with monkeypatch.context() as closed:
+        closed.setattr("sys.stdin", None)
+        with pytest.raises(UsageError, match="no terminal"):
+            confirm("Cancel 2 jobs?", "there is no terminal")
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    confirm("Cancel 2 jobs?", "there is no terminal")
+    assert asked == ["Cancel 2 jobs?"]

@@ -1,12 +1,18 @@
-"""`submit --wait` when waiting fails. Slurm is not asked here."""
+"""`submit`: what it asks before, and `--wait` when waiting fails. Slurm is not asked here."""
 
 import json
 
 import pytest
+from command_line import SLURMDDP, on_a_terminal, typed
 
 from slurmddp.cli.submit import _wait
+from slurmddp.diagnose import diagnosis
+from slurmddp.diagnose.rule_types import Diagnosis
 from slurmddp.errors import ClusterError
 from slurmddp.monitoring import follow
+from slurmddp.monitoring import status as monitoring_status
+from slurmddp.monitoring.status import JobStatus
+from slurmddp.outcome import Kind, Outcome
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.job_info import JobId
 from slurmddp.submission.submit_once import Submitted
@@ -21,4 +27,52 @@ def test_the_id_is_printed_even_if_the_wait_fails(error, monkeypatch, capsys, tm
     done = Submitted(JobId("17"), RunDir(tmp_path))
     with pytest.raises(type(error)):
         _wait(done, done.run, "17", show=False, as_json=True)
-    assert json.loads(capsys.readouterr().out)["job"] == "17"
+    assert json.loads(capsys.readouterr().out)["jobs"][0]["job_id"] == "17"
+
+
+def test_a_failure_is_said_once(monkeypatch, capsys, tmp_path):
+    """By the diagnosis; the details do not repeat the reason and what to type."""
+    failed = Outcome(kind=Kind.FAILED, status=77, reason="rank 1 on n1: ValueError: boom", state="FAILED")
+    run = RunDir(tmp_path / "r")
+    status = JobStatus(job_id="17", run=run, name="r", outcome=failed, meaning=failed.reason, nodes=("n1",))
+    found = Diagnosis(job_id="17", name="r", cause="exception", what="ValueError: boom", rank=1, state="FAILED")
+    monkeypatch.setattr(follow, "wait_for_job", lambda *_, notice, **_named: notice("job 17 is FAILED") or failed)
+    monkeypatch.setattr(diagnosis, "diagnose_in_time", lambda *_: found)
+    monkeypatch.setattr(monitoring_status, "query_jobs", lambda *_: [status])
+    assert _wait(Submitted(JobId("17"), run), run, "17", show=False, as_json=False) == 1
+    said = capsys.readouterr().err
+    assert (said.count("boom"), said.count("is FAILED"), said.count("next:")) == (1, 1, 0)
+    assert "where       n1" in said and "r (job 17), FAILED: ValueError: boom [exception]" in said
+
+
+def test_the_bundled_example_is_submitted_after_a_question_on_a_terminal(tmp_path):
+    status, said = on_a_terminal(str(SLURMDDP), "submit", cwd=tmp_path, answer=b"n\n")
+    assert status == 130 and b"No script was given. Train the bundled example on all of a node? [y/N]" in said
+    assert not (tmp_path / "jobs").exists()
+
+
+@pytest.mark.parametrize("words", ["--nodes 2 --gpus-per-node 8", "--dry-run", "-- --epochs 1", "--epochs 1"])
+def test_the_bundled_example_that_was_asked_for_is_submitted_without_a_question(words, tmp_path):
+    assert "sbatch was not found" in typed("submit", *words.split(), cwd=tmp_path).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "passed"),
+    [
+        ("train.py --json --force", "--json --force; what is for slurmddp stands before 'train.py'"),
+        ("train.py -p low -b 4", "-p; what is for slurmddp stands before 'train.py'"),
+        ("-m pkg --json", "--json; what is for slurmddp stands before '-m'"),
+        ("train.py --lr 1 --steps 5", ""),
+        ("-- train.py --json", ""),
+    ],
+)
+def test_it_says_which_of_its_own_options_the_program_gets(words, passed, tmp_path):
+    (tmp_path / "train.py").touch()
+    said = typed("submit", *words.split(), cwd=tmp_path).stderr.splitlines()
+    assert said[:-1] == ([f"passed to the program: {passed}"] if passed else [])
+
+
+def test_render_takes_its_diff_behind_the_script_too(tmp_path):
+    (tmp_path / "train.sbatch").write_text("#!/bin/bash\n#SBATCH --nodes=2\nsrun python train.py\n")
+    done = typed("render", "train.sbatch", "--diff", cwd=tmp_path, PATH="/usr/bin:/bin")
+    assert done.returncode == 0 and "passed to" not in done.stderr

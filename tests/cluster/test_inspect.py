@@ -11,7 +11,6 @@ import pytest
 from slurmddp.cli.cluster import format_cluster
 from slurmddp.cluster import inspect
 from slurmddp.cluster.inspect import describe, parse_gpus, parse_nodes, query_cluster
-from slurmddp.cluster.partitions import Qos
 from slurmddp.errors import ClusterError
 from slurmddp.slurm.client import LostAnswerError
 
@@ -38,11 +37,21 @@ NodeName=d CPUAlloc=0 CPUTot=16 ThreadsPerCore=1
 
 def test_cpus_that_a_node_keeps_are_none_of_a_jobs():
     """As 22.05 writes it, and as versions before it did, by slurm.conf(5)."""
-    kept = inspect.parse_cpus(NODES)
-    assert kept == {"a": 12, "b": 10}
-    shown = "gpu\x1f2\x1fidle\x1f16\x1f1\x1f\x1f\x1fa,c\n"
-    assert [parse_nodes(shown, limits)["gpu"][0].cpus for limits in (kept, {"b": 10}, {})] == [12, 16, 16]
-    assert parse_nodes(shown.replace("a,c", "a["), kept)["gpu"][0].cpus == 16
+    records = inspect.parse_node_records(NODES)
+    shown = "gpu\x1f2\x1fidle\x1f16\x1f1\x1f\x1f\x1f{}\n"
+    for names, cpus in (("a", 12), ("b", 10), ("c", 16), ("d", 16), ("a,c", 12), ("x", 16), ("a[", 16)):
+        assert parse_nodes(shown.format(names), records)["gpu"][0].cpus == cpus
+
+
+def test_the_gpus_that_no_job_has_are_those_of_the_nodes_less_those_in_use():
+    """As `scontrol --details` of 22.05 writes it; without details no number is told."""
+    records = inspect.parse_node_records(
+        "NodeName=a Arch=x Gres=gpu:a100:8(S:0-1) GresDrain=N/A GresUsed=gpu:a100:3(IDX:0-2) Node=a\n"
+        "NodeName=b Gres=gpu:a100:8 GresUsed=gpu:a100:0(IDX:N/A) \nNodeName=c Gres=(null)\n"
+    )
+    shown = "gpu\x1f2\x1fmixed\x1f16\x1f1\x1fgpu:a100:8\x1f\x1f{}\n"
+    for names, free in (("a,b", 13), ("a,c", None), ("c", None), ("x", None)):
+        assert parse_nodes(shown.format(names), records)["gpu"][0].free_gpus == free
 
 
 def test_20_11_is_read():
@@ -191,6 +200,11 @@ def test_the_users_signal_at_preemption_has_two_names():
         assert cluster_of(parameters).signals_on_preemption is sends
 
 
+def test_a_site_may_expedite_requeues():
+    assert cluster_of(config="SlurmctldParameters     = idle_on_node_suspend,enable_expedited_requeue\n").expedites
+    assert not cluster_of(config="SlurmctldParameters     = idle_on_node_suspend\n").expedites
+
+
 def test_nodes_that_a_site_does_not_show_are_not_taken_for_none():
     found = cluster_of(partitions="PartitionName=private TotalNodes=24\nPartitionName=empty TotalNodes=0\n")
     assert [(partition.unseen, partition.node_count) for partition in found.partitions] == [(24, 24), (0, 0)]
@@ -248,7 +262,7 @@ def test_ten_thousand_nodes_each_of_its_own_kind_take_less_than_a_second():
     )
     took_s = time.process_time() - start
     assert took_s < 1
-    assert re.search(r"p0 +10000 +0 +10000 +0 +1-10000 +0-976G +none +requeue +0-8", "\n".join(lines)), lines
+    assert re.search(r"p0 +10000 +0 +10000 +1-10000 +0-976G +none +0-8", "\n".join(lines)), lines
 
 
 def program(folder, name, text):
@@ -304,12 +318,3 @@ def test_membership_is_each_account_and_qos_once():
     found = inspect.parse_membership("ml|ml|normal,high\nml|bio|normal\nml||\n")
     assert found == {"default_account": "ml", "accounts": ("ml", "bio"), "qos": ("normal", "high")}
     assert inspect.parse_membership("") == {"default_account": "", "accounts": (), "qos": ()}
-
-
-def test_qos_whose_jobs_can_be_preempted_are_those_that_another_one_names():
-    """After sacctmgr(1): PreemptMode `cluster` is the cluster's own."""
-    rows = "normal||cluster|00:00:00\nlow||requeue|00:01:30\nidle||cluster|00:00:00\nhigh|idle,low|cluster|00:00:00\n"
-    assert inspect.parse_qos(rows, {"PreemptMode": "CANCEL"}) == (
-        Qos(name="low", preempted_by=("high",), preemption="requeue", grace_s=90),
-        Qos(name="idle", preempted_by=("high",), preemption="cancel"),
-    )

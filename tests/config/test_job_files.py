@@ -145,7 +145,7 @@ def test_only_a_regular_file_of_a_sensible_size_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("slurmddp.toml", "nodes = 2\nnodes = ", "slurmddp.toml: .*line 2"),
+        ("slurmddp.toml", "nodes = 2\nnodes = ", "slurmddp.toml: Invalid value .at end of document."),
         ("slurmddp.toml", "node = 2", "project file .*slurmddp.toml: unknown key 'node'; did you mean nodes"),
         ("slurmddp.toml", 'command = ["x.py"]', "command is not allowed here; write it at the top of a job file"),
         ("slurmddp.toml", "recorded = 1", "recorded is not allowed here"),
@@ -158,7 +158,7 @@ def test_only_a_regular_file_of_a_sensible_size_is_read(tmp_path):
         ("slurmddp.toml", "profile = 'a'\n[profile.a]\nnodes = 2", "slurmddp.toml: .*line 2"),
         ("pyproject.toml", "[tool.slurmddp]\nnode = 2", "table tool.slurmddp: unknown key 'node'"),
         ("pyproject.toml", "[tool]\nslurmddp = 2", "table tool.slurmddp: 2 is not a table"),
-        ("pyproject.toml", "[tool.slurmddp]\nnodes = ", "pyproject.toml: .*line 2"),
+        ("pyproject.toml", "[tool.slurmddp]\nnodes = ", "pyproject.toml: Invalid value .at end of document."),
         ("pyproject.toml", "[tool.slurmddp.worker]\nepoch = 2", "table tool.slurmddp.worker: unknown key 'epoch'"),
     ],
 )
@@ -197,8 +197,6 @@ def test_what_toml_allows_and_we_cannot_take_is_one_line_too(text, message, home
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
 
 
-def test_a_value_that_is_missing_is_told_what_may_stand_there():
-    with pytest.raises(
-        UsageError, match=r"\(at line 1, column 9\); a value is .text., a number, true, false, or a list"
-    ):
+def test_a_value_that_is_missing_is_told_with_its_place():
+    with pytest.raises(UsageError, match=r"^job file a.toml: Invalid value \(at line 1, column 9\)$"):
         parse_toml(b"nodes = \n", "job file a.toml")

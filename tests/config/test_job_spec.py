@@ -2,8 +2,10 @@
 
 import pytest
 
+from slurmddp.config.batch_script import check_batch_script
 from slurmddp.config.job_spec import JOB_FIELDS, JobSpec
-from slurmddp.config.option_types import convert
+from slurmddp.config.option_types import Given, convert
+from slurmddp.config.script_options import merge_options
 from slurmddp.errors import UsageError
 
 
@@ -65,6 +67,7 @@ def test_a_header_text_that_could_inject_is_refused_with_its_option(field, value
         ("gpus-per-task=1", "use --gpus-per-node"),
         ("gres=gpu:4", "use --gpus-per-node"),
         ("array=1-4", "jobs of their own"),
+        ("no-kill", "use --spares N"),
         ("-p x", "not KEY"),
         ("p=x", "not KEY"),
         ("comment=", "empty value"),
@@ -115,6 +118,27 @@ def test_the_header_says_what_slurm_may_do_at_the_end():
     assert ("hold", None) in job(hold=True).header
 
 
+@pytest.mark.parametrize("values", [{"sbatch": ("requeue=expedite", "nice")}, {"expedite": True, "sbatch": ("nice",)}])
+def test_an_expedited_requeue_is_asked_for_once(values):
+    assert job(**values).header[-4:] == (
+        *(("open-mode", "append"), ("requeue", "expedite"), ("signal", "USR2@120"), ("nice", None)),
+    )
+    without = job(**values, requeue=False)
+    assert ("no-requeue", None) in without.header
+    assert not without.is_expedited
+
+
+@pytest.mark.parametrize("item", ["requeue", "requeue=1", "requeue=expedited"])
+def test_every_other_requeue_of_sbatch_is_an_option_here(item):
+    with pytest.raises(UsageError, match="slurmddp has an option for this, --requeue"):
+        job(sbatch=(item,))
+
+
+def test_nodes_that_something_speaks_against_are_left_out_beside_the_users_own():
+    assert ("exclude", "n1,n7,n8") in job(exclude="n1", avoided=("n7", "n8")).header
+    assert ("exclude", "n7") in job(avoided=("n7",)).header
+
+
 def test_options_of_the_network_are_variables_that_the_users_own_come_after():
     spec = job(interface="ib0", env=("NCCL_SOCKET_IFNAME=ib1", "KEY"))
     network = ("NCCL_SOCKET_IFNAME=ib0", "GLOO_SOCKET_IFNAME=ib0")
@@ -151,3 +175,33 @@ def test_a_longer_time_limit_is_refused(limit):
 def test_an_executable_resumes_with_its_arguments_replaced():
     spec = job(no_python=True, command=("./t", "--a=1"), resume_args="--a=2 'b c'")
     assert spec.resumed_program == ("--no-python", "./t", "--a=2", "b c")
+
+
+def test_spares_are_nodes_of_the_allocation_that_survives_a_lost_node():
+    """The ranks are those of --nodes."""
+    spec = job(nodes=2, gpus_per_node="4", spares=1)
+    assert (spec.world_size, spec.allocated_nodes) == (8, 3)
+    header = dict(spec.header)
+    assert (header["nodes"], header["ntasks-per-node"], header["gpus-per-node"]) == ("3", "4", "4")
+    assert "no-kill" in header and "no-kill" not in dict(job(nodes=3).header)
+    assert dict(job(nodes=2).header)["nodes"] == "2"
+
+
+def test_spares_need_a_script_of_ours():
+    with pytest.raises(UsageError, match=r"--spares with --launcher manual, which makes no batch script; leave it out"):
+        job(spares=1, launcher="manual")
+
+
+def test_spares_are_refused_for_a_batch_script_of_ones_own():
+    script = check_batch_script("own.sh", b"#!/bin/bash\n#SBATCH -N 2\nsrun ./t\n")
+    given = Given("1", "--spares")
+    message = "--spares: 'own.sh' is a batch script, whose own launch cannot be told which nodes to use; leave it out"
+    with pytest.raises(UsageError, match=message):
+        merge_options(script, {}, {}, {"spares": given})
+    assert "spares" not in merge_options(script, {"spares": given}, {}, {}), "a configuration's is left out"
+
+
+@pytest.mark.parametrize("raw", ["-1", "x", "1.5", "10000"])
+def test_a_number_of_spares_is_whole(raw):
+    with pytest.raises(UsageError, match=f"spares: '{raw}' is not a whole number, 0 to 9999"):
+        convert(JOB_FIELDS["spares"], raw, "spares")

@@ -44,9 +44,9 @@ def test_texts_and_typed_values_both_become_the_fields_type(key, raw, value):
 @pytest.mark.parametrize(
     ("key", "raw", "message"),
     [
-        ("count", "0", "here: '0' is not a whole number, 1 or more"),
-        ("count", True, "here: true is not a whole number, 1 or more"),
-        ("count", "9" * 26, f"here: '{'9' * 26}' is not a whole number, 1 or more, 2147483647 at most"),
+        ("count", "0", "here: '0' is not a whole number, 1 to 2147483647"),
+        ("count", True, "here: true is not a whole number, 1 to 2147483647"),
+        ("count", "9" * 26, f"here: '{'9' * 26}' is not a whole number, 1 to 2147483647"),
         ("rate", "fast", "here: 'fast' is not a number"),
         ("switch", "maybe", "here: 'maybe' is not true or false"),
         ("some-texts", [1], 'here: [1] is not a list of strings, as in ["a", "b"]'),

@@ -49,8 +49,8 @@ def test_both_spellings_and_no_words_are_read():
         (["--epoch", "3"], "unknown option '--epoch'; did you mean --epochs"),
         (["task"], "unknown option 'task'"),
         (["-m"], "unknown option '-m'"),
-        (["--epochs"], "--epochs needs a value: a whole number, 1 or more"),
-        (["--epochs", "0"], "--epochs: '0' is not a whole number, 1 or more"),
+        (["--epochs"], "--epochs needs a value: a whole number, 1 to 2147483647"),
+        (["--epochs", "0"], "--epochs: '0' is not a whole number, 1 to 2147483647"),
         (
             ["--task=cifar"],
             "--task: 'cifar' is not one of linear, mnist, cifar10, gpt, torchvision:MODEL, or package.module:Class",

@@ -4,6 +4,7 @@ import os
 import threading
 
 import pytest
+from event_lines import event, write
 
 from slurmddp.diagnose import diagnosis as diagnosing
 from slurmddp.diagnose.diagnosis import diagnose, diagnose_in_time
@@ -11,6 +12,7 @@ from slurmddp.errors import ClusterError, SlurmddpError
 from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import HERE
+from slurmddp.runtime.stopping import policy
 from slurmddp.slurm import client, queries
 from slurmddp.slurm.client import Answer
 from slurmddp.slurm.job_info import JobInfo
@@ -65,6 +67,31 @@ def test_out_of_memory_names_the_task_that_was_killed_and_what_the_largest_had(t
     found = told(OOM, state="OUT_OF_MEMORY", exit_status="0:125", max_rss="3904M")
     assert (found.cause, found.rank, found.host) == ("out-of-memory", 1, "n2")
     assert found.what.endswith("killed some of its processes; the largest task had 3904M")
+
+
+def test_out_of_memory_names_what_the_fullest_node_used_and_what_to_ask_for(slurm_says, tmp_path):
+    run = RunDir(tmp_path / "train")
+    run.create()
+    append_record(run.submissions, {"job": "7", "name": "train"})
+    run.attempt("7", "0.0").mkdir(parents=True)
+    run.batch_log("7").write_text(OOM)
+    ranks = {
+        "0": ["n1", 1.0, 2**30],
+        "1": ["n1", 1.0, 2**30],
+        "2": ["n2", 1.0, 20 * 2**30],
+        "3": ["n2", 1.0, 11 * 2**30],
+    }
+    start = event("attempt_start", 1.0, nodes="n[1-2]", log_offset=0, allocated=None, memory_mb=32768)
+    write(run, start, event("usage", 2.0, ranks=ranks), event("attempt_end", 3.0, status=137, reason="x"))
+    slurm_says(job_id="7", name="train", state="OUT_OF_MEMORY", exit_status="0:125")
+    found = diagnose(run, "7", {})
+    assert found.cause == "out-of-memory"
+    assert found.what.endswith("; the ranks on n2 used 31.0 of 32.0 GB when they were last measured")
+    assert found.advice.startswith("ask for more, as --mem 48G, or use less")
+    write(run, {key: value for key, value in start.items() if key != "memory_mb"}, event("usage", 2.0, ranks=ranks))
+    assert "used 31.0 GB when" in diagnose(run, "7", {}).what
+    write(run, start, event("usage", 2.0, ranks={"0": "damaged"}), event("attempt_end", 3.0, status=137, reason="x"))
+    assert "measured" not in diagnose(run, "7", {}).what
 
 
 CAUGHT = "Traceback (most recent call last):\n  File 'a'\nValueError: error\n"
@@ -305,6 +332,29 @@ def test_a_job_that_gave_up_is_told_by_its_last_start_and_not_by_what_its_end_re
     happens(run, "job_end", status=76, reason=f"gives up: 4 start(s) in a row failed; the last: {last}")
     found = diagnose(run, "17", {})
     assert (found.cause, found.what) == ("gave-up", "4 attempts in a row failed")
+
+
+def test_a_rank_that_its_launcher_has_ended_is_not_the_first(run):
+    """Torchrun of a batch script of the user's own: its summary in the log names the rank that was killed."""
+    run.attempt("17", "0.0").mkdir(parents=True)
+    happens(run, "attempt_start", nodes="n[1-2]", log_offset=0)
+    for rank, reason in (
+        (0, "RuntimeError: Connection closed by peer"),
+        (2, policy._ENDED_BY_LAUNCHER + "; slurmddp saved"),
+    ):
+        run.rank_record("17", "0.0", rank).write_text(f"76 rank {rank} on n{1 + rank // 2}: {reason}\n")
+    rows = (
+        "time      : 2026-11-28_08:17:48",
+        "host      : n2",
+        "rank      : 3 (local_rank: 1)",
+        "exitcode  : -9 (pid: 896)",
+    )
+    run.batch_log("17").write_text(
+        "Root Cause (first observed failure):\n[0]:\n" + "".join(f"  {row}\n" for row in rows)
+    )
+    happens(run, "attempt_end", status=76, reason="rank 2 on n2: SIGTERM received")
+    found = diagnose(run, "17", {})
+    assert (found.cause, found.rank, found.host) == ("rank-killed", 3, "n2")
 
 
 def test_a_set_up_that_failed_is_told_by_its_record_until_the_job_starts_again(run):

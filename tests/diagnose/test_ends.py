@@ -418,3 +418,92 @@ def test_a_count_of_no_failures_and_a_benchmark_of_nccl_are_good_ends():
     assert judge(f"{STEPS}failed_trials: 0\nexported the best parameters\n").cause == "none"
     nccl = "slurm_script: line 11: module: command not found\n# nThread 1 nGpus 1\n# Out of bounds values : 0 OK\n"
     assert judge(f"{nccl}# Avg bus bandwidth    : 3.84811\n").what == "it ended well"
+
+
+SCARY = {
+    "a script's line": "/var/spool/slurm_script: line 11: module: command not found\n",
+    "a refused connection": "n1:12:34 [0] include/socket.h:403 NCCL WARN Connect to 10.0.0.1<42> failed : Refused\n",
+    "a retry": "WARNING: Retrying after NewConnectionError: [Errno 101] Network is unreachable: /simple/x\n",
+    "a full disk of others": "cp: error writing '/tmp/a': No space left on device\n",
+    "a library": "Could not load library libcudnn_cnn.so.8. Error: libnvrtc.so: cannot open shared object file\n",
+    "slurmstepd": "slurmstepd: error: Unable to create TMPDIR [/scratch/1]: Permission denied\n",
+    "cgroups": "slurmstepd: error: xcgroup_load: no cgroup\nslurmstepd: error: _file_read_content: no file\n",
+    "a caught exception": "WARNING: the sample is left out\n"
+    + trace("OSError: [Errno 5] Input/output error", MAIN.format(9)),
+}
+NOT_DESTROYED = (
+    "[W324 13:49:30.1 ProcessGroupNCCL.cpp:1250] Warning: WARNING: process group has NOT been destroyed before we "
+    "destruct ProcessGroupNCCL. On normal program exit, the application should call destroy_process_group\n"
+)
+ORDINARY = "".join(f"{word} is ready\n" for word in ("data", "model", "loader", "optimizer", "schedule", "sampler"))
+MORE_STEPS = STEPS.replace("step ", "batch ")
+
+
+@pytest.mark.parametrize("line", SCARY)
+@pytest.mark.parametrize("label", ["", "0: "])
+@pytest.mark.parametrize("end", ["Training completed successfully\n", "Test accuracy: 0.93\n", "", NOT_DESTROYED])
+def test_a_good_or_a_calm_end_below_progress_beats_an_error_before_it(line, label, end):
+    before, after = ORDINARY, "".join(MORE_STEPS.splitlines(keepends=True)[: 40 if end in ("", NOT_DESTROYED) else 20])
+    found = judge("".join(f"{label}{line}\n" for line in f"{before}{SCARY[line]}{after}{end}".splitlines()))
+    assert found.cause == "none", found.what
+
+
+@pytest.mark.parametrize("end", ["job is done\n", "The work is over\nTraining completed successfully\n"])
+def test_words_of_a_script_right_below_a_failure_are_no_good_end(end):
+    assert judge(f"{ORDINARY}cp: error writing 'a': No space left on device\n{end}").cause == "disk-full"
+    assert judge(f"{ORDINARY}{trace('ValueError: no batch', MAIN.format(9))}{end}").cause == "exception"
+
+
+QUOTA = trace("OSError: [Errno 122] Disk quota exceeded: 'a.h5'", MAIN.format(9)) + (
+    "/home/me/run.sh: line 4: 22 Segmentation fault      python index.py\n"
+    "srun: error: n1: task 0: Exited with exit code 139\n"
+)
+STORE = (
+    "RuntimeError: [3] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store "
+    "by key '0', but store->get('0') got error: Socket Timeout"
+)
+OTHERS = "".join(f"srun: error: n{at}: task {at}: Exited with exit code 143\n" for at in range(3))
+BARRIERS = trace("yaml.constructor.ConstructorError: while constructing a mapping", MAIN.format(9)) + "".join(
+    trace(
+        f"RuntimeError: Timed out initializing process group in store based barrier on rank: {rank}, for key: b:1 "
+        "(world_size=4, worker_count=2, timeout=0:30:00)",
+        MAIN.format(12),
+    )
+    for rank in (0, 2)
+)
+NO_NAME = (
+    "'(MaxRetryError('HTTPSConnectionPool(host=hub.org, port=443): Max retries exceeded with url: /m (Caused by "
+    "NameResolutionError(Failed to resolve hub.org ([Errno -2])\nRetrying in 1s [Retry 1/5].\n"
+)
+CANCELLED = "slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-03-12T14:38:09 ***\n"
+OPAL = (
+    "It looks like opal_init failed for some reason; your parallel process is\n  opal_shmem_base_select failed\n"
+    "*** An error occurred in MPI_Init\n*** on a NULL communicator\n"
+    "[n4:1336] Local abort before MPI_INIT completed completed successfully, but am not able to aggregate errors\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "words"),
+    [
+        (STEPS + QUOTA, "disk-full", "quota"),
+        (STEPS + trace(STORE, MAIN.format(9)) + OTHERS, "rank-missing", "rank 0 did not come"),
+        (BARRIERS, "exception", "ConstructorError"),
+        (NO_NAME * 4 + CANCELLED, "download-failed", "hub.org"),
+        (OPAL * 2, "mpi-failed", "opal_shmem_base_select"),
+        (f"{STEPS}2025/10/31 18:23:50 INFO connection: ManageConnectionData: connection closed id=1(@)\n", "none", ""),
+    ],
+)
+def test_what_an_end_follows_from(text, cause, words):
+    found = judge(text)
+    assert (found.cause, words in found.what) == (cause, True), found.what
+
+
+def test_an_exit_status_alone_is_no_certain_cause():
+    found = judge("srun: error: n1: task 1: Exited with exit code 1\n")
+    assert (found.cause, found.sure) == ("exit-status", "likely")
+
+
+@pytest.mark.parametrize("words", ["One job did not complete successfully.", "It completed successfully, but not well"])
+def test_a_success_that_is_denied_is_no_good_end(words):
+    assert judge(f"{STEPS}{words}\n").what != "it ended well"

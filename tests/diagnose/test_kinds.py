@@ -7,6 +7,7 @@ from slurmddp.diagnose.rule_types import NONE, UNKNOWN
 from slurmddp.diagnose.verdict import judge
 from slurmddp.slurm.job_info import JobInfo
 
+from .test_metamorphic import mix_with_steps
 from .test_output_files import judge as judge_output
 
 STEPS = "".join(f"step {step}: loss {3 - step / 100:.3f}\n" for step in range(40))
@@ -851,3 +852,34 @@ FatalError: `Termination signal` is detected by the operating system.
 def test_what_ends_a_program_that_has_raised_is_not_the_cause(behind):
     found = judge_output(BEGIN + STEPS + RAISED + behind)
     assert found.cause == "exception" and "is killed" not in found.what, found.what
+
+
+WARNED = "/opt/lib/python3.10/site-packages/tools/load.py:34: UserWarning: built without GPU support\n  warn(\n"
+IN_USE = "RuntimeError: The server socket has failed to bind to [::]:29601 (errno: 98 - Address already in use).\n"
+NODE_EXITED = "srun: error: n1: tasks 0-7: Exited with exit code 1\n"
+CUDNN = "Could not load library libcudnn_ops.so.8. Error: libcudnn_ops.so.8: cannot open shared object file\n"
+HUNG = (
+    "[rank1]:[E1016 03:31:38.928019586 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective operation timeout:"
+    " WorkNCCL(SeqNum=9, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600071 milliseconds"
+    " before timing out.\n"
+    "[rank1]:[E1016 03:31:38.929246900 ProcessGroupNCCL.cpp:627] [Rank 1] To avoid data inconsistency, we are taking"
+    " the entire process down.\n"
+)
+MIXED = {
+    "a traceback": (CUDNN + RAISED, "import-error"),
+    "Slurm's words": (f"{IN_USE}{NODE_EXITED}Error: failed to run torchrun --nproc_per_node=8\n", "launcher-in-rank"),
+    "a watchdog's words": (HUNG, "collective-timeout"),
+    "warnings of other ranks": (WARNED + RAISED + WARNED * 8, "exception"),
+}
+
+
+@pytest.mark.parametrize("kind", MIXED)
+def test_steps_of_other_ranks_between_the_lines_of_a_failure_change_nothing(tell, kind):
+    text, cause = MIXED[kind]
+    assert tell(text).cause == tell(mix_with_steps(text)).cause == cause
+
+
+@pytest.mark.parametrize("number", [4, 15])
+def test_steps_behind_an_exception_that_none_stands_within_say_that_it_was_caught(number):
+    behind = "".join(f"step {40 + step}: loss {2 - step / 9000:.4f}\n" for step in range(number))
+    assert judge_output(BEGIN + STEPS + RAISED + behind).cause in (NONE, UNKNOWN)

@@ -26,10 +26,8 @@ from slurmddp.diagnose.rules import load_rules
 from slurmddp.diagnose.verdict import judge
 from slurmddp.monitoring.logs import error_lines
 from slurmddp.monitoring.status import slurm_answers
-from slurmddp.monitoring.status.job_status import find_tracker_links
 from slurmddp.monitoring.status.slurm_answers import task_indices
 from slurmddp.runs import exit_records, facts, log_tail
-from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.hostlist import try_expand
 from slurmddp.slurm.job_info import JobInfo
 
@@ -147,7 +145,8 @@ def _letters(number):
 @pytest.mark.parametrize("kind", FILES)
 def test_a_file_takes_linear_time(kind, tmp_path):
     def diagnose(size):
-        text, number = "", 0
+        text, number = FILES[kind](0) + "\n", 1
+        size += len(text)  # the first line may be long
         while len(text) < size:
             line = FILES[kind](number) or f"epoch {number}"
             text, number = text + line + "\n", number + 1
@@ -169,12 +168,7 @@ def test_the_lines_of_a_long_file_are_counted_once(tmp_path):
     assert [log_reader.make_evidence(LogLine(path, 2 * n, "x")).number for n in (0, 1, 2**22 - 1)] == [1, 2, 2**22]
 
 
-def test_links_and_lists_of_a_hostile_run_take_no_time(tmp_path):
-    run = RunDir(tmp_path / "r")
-    run.attempt("1", "0.0").mkdir(parents=True)
-    lines = ["wandb: " + "View run " * 20_000, "wandb: Run data is saved locally in x" + "/offline-run-" * 8_000 + " "]
-    run.rank_log("1", "0.0", 0).write_text("\n".join(lines))
-    assert seconds(lambda: find_tracker_links(run, "1"), 1) < 0.5
+def test_lists_of_a_hostile_run_take_no_time():
     for text in ("[" * 10**6, "1[0-999999999]", f"1[{'9' * 5000}]"):
         assert seconds(lambda text=text: task_indices(text), 1) < 0.5
         assert task_indices(text) is None

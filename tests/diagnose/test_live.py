@@ -67,7 +67,7 @@ def test_a_run_is_told_by_its_name_and_its_id(slurm_env, wait_for_job, tmp_path)
     by_name, by_id, by_nothing = call("diagnose", "wrong"), call("diagnose", job_id, "--json"), call("diagnose")
     assert (by_name.returncode, by_id.returncode, by_nothing.stdout) == (0, 0, by_name.stdout)
     assert "ValueError: the data of rank 1 is wrong [exception]\nfirst: rank 1 on n2, attempt 0.0\n" in by_name.stdout
-    told = json.loads(by_id.stdout)
+    (told,) = json.loads(by_id.stdout)["diagnoses"]
     assert (told["cause"], told["rank"], told["host"], told["state"]) == ("exception", 1, "n2", "FAILED")
     assert diagnose(RunDir(tmp_path / "jobs" / "wrong"), job_id, slurm_env).others == "1 rank was ended with it"
     unknown, nowhere = call("diagnose", "worng"), call("diagnose", "1")

@@ -11,6 +11,7 @@ import pytest
 from slurmddp.diagnose import flight_recorder as flights
 from slurmddp.diagnose.diagnosis import query_job
 from slurmddp.diagnose.flight_recorder import find_divergence, find_lagging_rank, load_dumps
+from slurmddp.diagnose.line_meanings import find_meanings
 from slurmddp.diagnose.log_reader import LogLine, make_evidence, read_lines
 from slurmddp.diagnose.prefixes import strip_prefixes
 from slurmddp.diagnose.rank_exits import parse_rank_exits
@@ -323,3 +324,8 @@ def test_no_line_keeps_the_reader_of_launchers_busy(word):
     """Sixty lines of 4 KB took up to 26 s; the longest of a log took minutes."""
     lines = raw("\n".join(["Error: " + word * 250_000, "[rank0]: " + word * 250_000]))
     assert parse_rank_exits(lines) == []
+
+
+def test_a_damaged_record_whose_text_is_no_unicode_means_what_its_other_words_say():
+    assert find_meanings("ordinary \udc80 words") == frozenset()
+    assert find_meanings("\udc80 slurmstepd: error: *** JOB 1 ON n1 CANCELLED AT x ***") >= {"end"}

@@ -59,7 +59,7 @@ BY_HAND = [
 
 
 def numbered(job_id):
-    return JobInfo(job_id=job_id, state="", source="files", name="hand")
+    return JobInfo(job_id, name="hand")
 
 
 @pytest.fixture

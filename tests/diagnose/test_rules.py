@@ -4,12 +4,14 @@ import re
 from pathlib import Path
 
 import pytest
+from ranks import make_rank
 
 from slurmddp.diagnose.evidence import observe_last_words
 from slurmddp.diagnose.log_reader import LogLine
 from slurmddp.diagnose.rule_types import RESUME, Rule
 from slurmddp.diagnose.rules import check_rule, find_rule, find_state_rule, load_rules
-from slurmddp.slurm.states import STATES
+from slurmddp.runtime.stopping.policy import Known, Phase, StopReason, decide
+from slurmddp.slurm.states import STATES, outcome_of
 
 RULES = load_rules().own
 HEALTHY = (Path(__file__).parent / "fixtures" / "healthy.txt").read_text().splitlines()
@@ -44,7 +46,7 @@ def test_the_causes_are_in_good_order():
 
 def test_every_state_in_which_a_job_has_failed_is_told_of_or_left_to_its_files():
     told = {rule.state.partition(" ")[0] for rule in RULES if rule.state}
-    failed = {state for state, known in STATES.items() if known.kind.phase in ("failed", "cancelled")}
+    failed = {state for state in STATES if outcome_of(state).meaning.phase in ("failed", "cancelled")}
     assert failed - told == set()
     assert find_state_rule("FAILED", "1:0") is None
     resumable = [rule for rule in RULES if rule.state in ("TIMEOUT", "PREEMPTED", "CANCELLED")]
@@ -105,3 +107,25 @@ def test_no_line_keeps_the_rules_busy(line):
     """A line of 4 KB once took more than a hundred seconds."""
     for place in ("line", "exception", "end"):
         find_rule(line, place)
+
+
+_RANK = make_rank(world_size=4, attached=True)
+_STOPPED = {"rank": _RANK, "cause": "SIGTERM", "saved": "slurmddp saved nothing", "now": 0.0}
+_BY = {reason: StopReason(reason) for reason in ("signal", "time limit", "preempted", "requeued", "cancelled")}
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"phase": Phase.RENDEZVOUS},
+        {"phase": Phase.SCRIPT, "is_hung": True},
+        {"phase": Phase.SCRIPT, "silent": [1, 3]},
+        *({"phase": Phase.SCRIPT, "silent": [], "slurm": slurm} for slurm in _BY.values()),
+        *({"phase": Phase.LOOP, "silent": [], "slurm": slurm, "waits": 1} for slurm in _BY.values()),
+    ],
+)
+def test_what_a_rank_says_that_was_told_to_stop_is_no_cause(known):
+    """Else the rank that leaves first is accused, and the hang, the killed rank or Slurm is not."""
+    action = decide(Known(**_STOPPED, **known))
+    found = find_rule(f"Error: {action.verdict.reason}", "exception")
+    assert found and (found[0].key, found[0].role) == ("told-to-stop", "consequence"), action.verdict.reason

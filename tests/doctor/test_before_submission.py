@@ -12,7 +12,7 @@ from slurmddp.config.resolve import Resolved
 from slurmddp.doctor import catalogue
 from slurmddp.doctor.before_submission import (
     check_cluster,
-    check_stop_notice,
+    check_job,
     check_variables,
     describe_preemption,
 )
@@ -77,6 +77,10 @@ def spec(**changes) -> JobSpec:
     return JobSpec(**({"job_name": "exp", "command": ("train.py",)} | changes))
 
 
+def find_notice(job: JobSpec):
+    return next(found for found in check_job(Request(Resolved(job, {}), None), {}) if found.check == "notice")
+
+
 def told(environ, **changes) -> list[str]:
     return [f"{each.level}: {each.what}" for each in check_variables(spec(**changes), environ)]
 
@@ -110,7 +114,7 @@ def test_what_travels_and_matters_is_told(environ, changes, words):
 
 
 def test_when_the_notice_comes_and_whether_the_job_comes_back():
-    (found,) = check_stop_notice(spec(time="60"))
+    found = find_notice(spec(time="60"))
     assert found.level == "ok" and "120 s before the end of the time limit 60" in found.what
-    (found,) = check_stop_notice(spec(requeue=False))
+    found = find_notice(spec(requeue=False))
     assert found.level == "warning" and "--chain" in found.advice

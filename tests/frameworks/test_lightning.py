@@ -73,7 +73,7 @@ def test_what_the_ranks_that_survive_a_killed_one_have_done_is_not_done_again(su
     """Without a checkpoint of the script's own."""
     job = submit("fit", "fork", *words("lightning_fit", tmp_path, STEP_S), nodes=1)
     for start in range(2):
-        job.until_said(f"epoch {2 * start + 2} done")
+        job.until_epochs(more=2)
         kill_rank(job)
         until(lambda start=start: job.output().count("started at step") == 2 * start + 4, otherwise=job.story)
     assert wait_for_job(job.job_id)["JobState"] == "COMPLETED", job.story()
@@ -88,7 +88,7 @@ def test_a_killed_training_goes_on_from_its_own_newest_checkpoint_in_the_folder_
 ):
     job = submit("fit", "srun", *words("lightning_fit", tmp_path, STEP_S, "default"), nodes=1)
     for start in range(2):
-        job.until_said(f"epoch {3 * start + 3} done")
+        job.until_epochs(more=3)
         kill_rank(job, also_others=True)
         until(lambda start=start: job.output().count("started at step") == 2 * start + 4, otherwise=job.story)
     assert wait_for_job(job.job_id)["JobState"] == "COMPLETED", job.story()

@@ -274,10 +274,10 @@ def test_a_job_that_cannot_start_by_itself_is_said_to_with_what_to_type(run, qui
     quick("PENDING Resources", "PENDING JobHeldUser", "PENDING JobHeldUser", "RUNNING", "COMPLETED")
     said = []
     follow.wait_for_job(run, "7", {}, notice=said.append)
+    held = "it was submitted with --hold, or held by its owner; `scontrol release 7` lets it go on (JobHeldUser)"
     assert said == [
-        "job 7 is PENDING (Resources)",
-        "job 7 is PENDING (JobHeldUser)",
-        "it was submitted with --hold, or held by its owner; `scontrol release 7` lets it go on",
+        "job 7 is PENDING: what it asks for is in use by other jobs (Resources)",
+        f"job 7 is PENDING: {held}",
         "job 7 is RUNNING",
         "job 7 is COMPLETED",
     ]
@@ -337,12 +337,12 @@ def test_a_controller_that_does_not_answer_ends_the_wait_after_a_while(run, monk
 
     def silent(*_, **_named):
         asked.append(1)
-        time.sleep(0.05)
+        time.sleep(0.25)
         return Listing(silence="slow")
 
     monkeypatch.setattr(queries, "queue", silent)
     monkeypatch.setattr(follow, "ASK_S", 0.001)
-    monkeypatch.setattr(follow, "SILENCE_LIMIT_S", 0.2)
+    monkeypatch.setattr(follow, "SILENCE_LIMIT_S", 1.0)
     with pytest.raises(ClusterError, match="does not answer"):
         follow.Follower(follow.Output(run, "7"), {}, lambda _: None, told.append).follow()
     assert 1 < len(asked) <= 5

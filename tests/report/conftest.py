@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from report_pages import write_folder
 
 from slurmddp.runs.history import Event, History
 from slurmddp.runs.layout import RunDir
@@ -49,3 +50,10 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDir:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     return RunDir(tmp_path / "jobs" / "fashion")
+
+
+@pytest.fixture
+def folder(recorded: RunDir) -> Path:
+    """Return a folder of runs: two that were interrupted, one of them the recorded one, and a sweep."""
+    write_folder(recorded.path.parent)
+    return recorded.path.parent

@@ -8,8 +8,13 @@ import pytest
 from timelines import build
 
 from slurmddp.report import curves
-from slurmddp.report.curves import MOST_ODD, RATE, build_checkpoint_curves, build_metric_curves, thin_events
+from slurmddp.report.curves import RATE, build_metric_curves, thin_events
 from slurmddp.runs.layout import RunDir
+
+
+def span(line):
+    values = [value for _, value in line.points]
+    return min(values), max(values)
 
 
 def attempts(story):
@@ -32,34 +37,24 @@ def test_every_name_has_a_line_an_attempt_and_loss_comes_first(story):
     assert [line.points for line in found["steps/s"]] == [[(3, 2.0)]]
 
 
-def test_what_is_no_number_is_marked_and_counted(story):
+def test_what_is_no_number_is_counted(story):
     for step, value in enumerate(["nan", 1.0, "inf", "-inf", "seven", [2]]):
         story.at(step, "metrics", step=step, values={"loss": value})
     line = metric_curves(story)["loss"][0]
     assert line.points == [(1, 1.0)] and (line.count, line.odd_count) == (4, 3)
-    assert [(step, str(value)) for step, value in line.odd] == [(0, "nan"), (2, "inf"), (3, "-inf")]
-    assert math.isnan(line.first) and (line.least, line.most) == (1.0, 1.0)
+    assert math.isnan(line.first)
 
 
-def test_many_strange_values_are_thinned_too(story):
-    for step in range(20_000):
+def test_without_a_finite_value_there_is_no_point(story):
+    for step in range(20):
         story.at(step, "metrics", step=step, values={"loss": "nan"})
     line = metric_curves(story)["loss"][0]
-    assert line.points == [] and line.odd_count == 20_000 and len(line.odd) <= MOST_ODD
-    assert (line.least, line.most) == (None, None)
-
-
-def test_checkpoints_have_their_times(story):
-    story.save(5, 10, held_s=0.5, write_s=2).save(9, 20, held_s=0.25)
-    found = build_checkpoint_curves(attempts(story))
-    assert list(found) == [curves.HELD, curves.WRITE]
-    assert found[curves.HELD][0].points == [(10, 0.5), (20, 0.25)]
-    assert found[curves.WRITE][0].points == [(10, 2.0), (20, 0.0)]
+    assert line.points == [] and line.odd_count == 20
 
 
 def test_nothing_logged_is_no_curve(story):
     story.at(1, "start").at(2, "metrics", step=1, values="torn")
-    assert metric_curves(story) == {} == build_checkpoint_curves(attempts(story))
+    assert metric_curves(story) == {}
 
 
 def records(count, attempt="0.0", **peaks):
@@ -77,7 +72,8 @@ def sample(tmp_path):
     def read(records):
         run = RunDir(tmp_path)
         run.events.write_text("".join(json.dumps(record) + "\n" for record in records))
-        return curves.read_events(run)
+        history, logged = curves.read_events(run)
+        return history.events, logged
 
     return read
 
@@ -100,8 +96,8 @@ def test_of_many_the_peaks_the_ends_and_the_counts_stay(sample):
     events, logged = sample(records(20_000, at777=99.0, at12345=-5.0, at15000="nan"))
     loss = logged["7 0.0"]["loss"]
     assert len(events) <= 400 and len(loss.points) <= 400
-    assert {(7770, 99.0), (123_450, -5.0)} <= set(loss.points) and (loss.least, loss.most) == (-5.0, 99.0)
-    assert [step for step, _ in loss.odd] == [150_000] and (loss.count, loss.odd_count) == (20_000, 1)
+    assert {(7770, 99.0), (123_450, -5.0)} <= set(loss.points) and span(loss) == (-5.0, 99.0)
+    assert (loss.count, loss.odd_count) == (20_000, 1)
     for steps in ([step for step, _ in loss.points], [event.count("step") for event in events]):
         assert (steps[0], steps[-1]) == (0, 199_990)
         assert steps == sorted(steps)
@@ -111,7 +107,7 @@ def test_of_many_the_peaks_the_ends_and_the_counts_stay(sample):
 @pytest.mark.usefixtures("few")
 def test_the_slowest_and_the_fastest_steps_stay(sample):
     rate = sample(records(20_000))[1]["7 0.0"][RATE]
-    assert (rate.least, rate.most) == (pytest.approx(10 / 3.9), pytest.approx(10 / 0.1))
+    assert span(rate) == (pytest.approx(10 / 3.9), pytest.approx(10 / 0.1))
 
 
 def test_the_pace_is_that_between_two_lines_of_numbers(story):
@@ -120,13 +116,6 @@ def test_the_pace_is_that_between_two_lines_of_numbers(story):
     events, logged = thin_events(story.events, 0)
     assert [event.count("step") for event in events[1:]] == [10, 14, 15, 15]
     assert logged["7 0.0"][RATE].points == [(14, 2.0)]
-
-
-def test_of_many_checkpoints_the_longest_stays(story):
-    for at in range(5000):
-        story.save(at, at, held_s=9.0 if at == 777 else at % 3)
-    line = build_checkpoint_curves(attempts(story))[curves.HELD][0]
-    assert line.count == 5000 and len(line.points) <= curves.MOST_SAVES and (777, 9.0) in line.points
 
 
 @pytest.mark.usefixtures("few")

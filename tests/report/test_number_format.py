@@ -1,10 +1,13 @@
 """Numbers and times as people read them; and round ticks, everything within the range, whatever the values."""
 
+import time
+from datetime import datetime
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmddp.report.number_format import Scale, duration, figure, percent, time_ticks
+from slurmddp.report.number_format import Scale, clock, duration, figure, list_days, percent, time_ticks
 
 
 @pytest.mark.parametrize(
@@ -94,3 +97,28 @@ def test_steps_are_whole():
 )
 def test_times_are_round(seconds, ticks):
     assert time_ticks(seconds) == ticks
+
+
+@pytest.fixture
+def berlin(monkeypatch):
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("berlin")
+def test_days_begin_at_midnight_also_when_the_clocks_change():
+    """In the night to 25 October 2026 an hour comes twice."""
+    begin, end = (datetime.fromisoformat(text).timestamp() for text in ("2026-10-24T15:00", "2026-10-26T08:00"))
+    found = list_days(begin, end)
+    assert [clock(day) for day in found] == [f"2026-10-{day} 00:00:00" for day in (24, 25, 26, 27)]
+    assert found[2] - found[1] == 25 * 3600
+
+
+@pytest.mark.usefixtures("berlin")
+def test_of_many_days_weeks_are_shown_from_monday_on():
+    begin, end = (datetime.fromisoformat(text).timestamp() for text in ("2026-09-02", "2026-10-26T08:00"))
+    found = [clock(day)[:10] for day in list_days(begin, end)]
+    assert (found[0], found[-2], found[-1], len(found)) == ("2026-08-31", "2026-10-26", "2026-11-02", 10)

@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from timelines import build
 
-from slurmddp.report.attempts import build_progress
-from slurmddp.report.figures import compute_figures
+from slurmddp.monitoring.status import query_jobs
+from slurmddp.report.attempts import ALLOCATED, build_progress
+from slurmddp.report.figures import collect_figures, compute_figures
 from slurmddp.runs.history import Event, History
+from slurmddp.runs.lookup import find_all_jobs
 from slurmddp.slurm.job_info import JobInfo
 
 
@@ -77,6 +79,28 @@ def test_what_a_crash_loses_is_lost_and_done_again(story):
     figure = compute_figures(found)
     assert (figure.steps_taken, figure.steps_kept, figure.steps_repeated, figure.restarts) == (110, 100, 10, 1)
     assert figure.goodput == 100 / 153 == figure.ettr
+
+
+def test_what_each_interruption_cost(story):
+    crashed_once(story).at(130, "metrics", step=80, total=100, values={}).at(140, "requeue", reason="preempted")
+    story.on("7", "1.0").at(200, "start").at(210, "loop", step=60, total=100).at(220, "end", status=77, reason="x")
+    starts = begins(0.0), begins(60.0, attempt="0.1"), begins(190.0, attempt="1.0")
+    found = build(started(story, *starts), submitted(j7=0), now=999)
+    assert [
+        (one.name, one.outcome.kind, one.progress.last - one.kept, one.spent("lost"), back_s)
+        for one, back_s in found.interruptions
+    ] == [
+        ("0.0", "crashed", 10, 20, 12),
+        ("0.1", "stopped", 20, pytest.approx(58 / 3), 70),
+        ("1.0", "failed", 0, 10, None),
+    ]
+
+
+def test_of_a_program_without_steps_an_interruption_ends_when_the_ranks_meet(story):
+    story.at(10, "start").at(50, "restart", status=76, reason="lost")
+    story.on("7", "0.1").at(65, "start").at(90, "end", status=0)
+    ((_, back_s),) = build(started(story, begins(0.0)), submitted(j7=0), now=999).interruptions
+    assert back_s == 15
 
 
 def test_of_a_run_that_failed_its_last_checkpoint_counts(story):
@@ -330,3 +354,12 @@ def test_a_clock_that_is_set_back_makes_no_time_negative(story):
     assert len(found.attempts) == 2
     assert all(span.seconds >= 0 for span in found.spans)
     assert all(seconds >= 0 for seconds in compute_figures(found).seconds.values())
+
+
+def test_status_and_report_count_the_same_hours(recorded):
+    statuses = query_jobs([find_all_jobs(recorded)], {"PATH": "/nowhere"}, now=2e9)
+    figures = collect_figures(recorded, statuses, now=2e9)
+    assert (statuses[-1].total_s, statuses[-1].node_hours) == (int(figures.allocated_s), figures.node_hours)
+    assert figures.allocated_s == pytest.approx(
+        sum(figures.seconds[kind] for kind in ALLOCATED if kind in figures.seconds)
+    )

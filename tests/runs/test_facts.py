@@ -212,7 +212,7 @@ def test_each_kind_has_one_meaning_for_every_view():
     assert set(MEANINGS) == set(Kind)
     assert [kind for kind in Kind if not kind.final] == [Kind.PENDING, Kind.RUNNING, Kind.UNKNOWN]
     assert [kind for kind in Kind if MEANINGS[kind].wait_status == 0] == [Kind.DONE]
-    assert {kind for kind in Kind if kind.failed} == {kind for kind in Kind if MEANINGS[kind].colour == "red"}
+    assert {kind for kind in Kind if MEANINGS[kind].failed} == {kind for kind in Kind if MEANINGS[kind].colour == "red"}
     assert kind_of_status(139) is Kind.CRASHED
     assert Outcome(kind=Kind.KILLED, status=0, signal=9).exit_status == "0:9"
 

@@ -50,6 +50,17 @@ def test_an_outline_has_all_but_the_metrics_and_checkpoints_of_long_ago(run):
     )
 
 
+@pytest.mark.parametrize("after", [100, 5000], ids=["within a block", "in blocks before"])
+def test_an_outline_has_the_newest_checkpoint_however_many_metrics_follow_it(run, after):
+    """By it the lost steps of a failed attempt are counted: `status` said 0 % where `report` said 50 %."""
+    saves = [{**LINES[2], "step": step} for step in (10, 20)]
+    metrics = [{**LINES[1], "step": step} for step in range(after)]
+    write(run, LINES[0], *saves, *metrics, LINES[3], LINES[4], *metrics[:9], LINES[5])
+    outline = history.read_outline(run)
+    assert outline.attempts[0].last("checkpoint").count("step") == 20
+    assert outline.attempts[1].last("checkpoint") is None and len(outline.events) == 4 + 1 + 64 + 9
+
+
 def write(run, *lines):
     run.events.write_text("".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines))
 

@@ -197,18 +197,11 @@ def test_nothing_is_appended_to_a_pipe(tmp_path):
     os.close(reader)
 
 
-@pytest.mark.parametrize(
-    ("target", "said"),
-    [
-        ("jobs", "is a link to itself"),
-        ("gone", "is a link to a folder that is not there"),
-        ("f", "is a link to a file"),
-    ],
-)
-def test_a_link_that_leads_to_no_folder_says_so(target, said, tmp_path):
+@pytest.mark.parametrize("target", ["jobs", "gone", "f"])
+def test_a_link_that_leads_to_no_folder_says_so(target, tmp_path):
     (tmp_path / "f").touch()
     (tmp_path / "jobs").symlink_to(target)
-    with pytest.raises(UsageError, match=f"/jobs {said}.*; choose another --runs-dir$"):
+    with pytest.raises(UsageError, match="/jobs is a link that leads to no folder; choose another --runs-dir$"):
         RunDir(tmp_path / "jobs" / "x").create()
     assert (tmp_path / "jobs").is_symlink()
 

@@ -27,7 +27,8 @@ def submit(name, job, time):
     run = RunDir.named("jobs", name)
     run.create()
     with run.submissions.open("a") as file:
-        file.write(json.dumps({"job": job, "time": time, "folder": str(run.path)}) + "\n")
+        own = {"folder": str(run.path), "inode": run.path.stat().st_ino}
+        file.write(json.dumps({"job": job, "time": time, **own}) + "\n")
 
 
 def meant(*words, runs_dir="jobs"):
@@ -62,7 +63,7 @@ def test_a_job_is_of_the_run_that_it_was_submitted_for_not_of_a_copy(tmp_path):
 
 def test_a_job_is_of_the_run_that_was_moved_not_of_a_copy_made_since():
     run = RunDir.named("jobs", "mnist")
-    append_record(run.submissions, {"job": "8", "folder": str(run.path), "inode": run.path.stat().st_ino})
+    submit("mnist", "8", "2026-01-04T00:00:00+00:00")
     run.path.rename("jobs/moved")
     for name in ("a", "z"):
         shutil.copytree("jobs/moved", f"jobs/{name}")

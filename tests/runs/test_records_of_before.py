@@ -125,7 +125,7 @@ def test_records_and_the_answer_of_slurm_go_together(jobs, name, job_id, state, 
 
 def test_status_shows_each_run(command):
     """Slurm is silent: a job without an end on record may still run."""
-    found = {one["job_id"]: one for one in json.loads(command("status", "--json"))}
+    found = {one["job_id"]: one for one in json.loads(command("status", "--json"))["jobs"]}
     expected = {job_id: (kind, step) for job_id, kind, _, step, _ in RUNS.values()} | {
         SETUP: (FAILED, None),
         "2838891": (Kind.RUNNING, 2),
@@ -139,7 +139,7 @@ def test_status_shows_each_run(command):
 
 
 def test_sweep_results_show_each_setting(command):
-    found = json.loads(command("sweep", "results", "sweep", "--json"))
+    found = json.loads(command("sweep", "results", "sweep", "--json"))["results"]
     assert [(one["settings"], one["outcome"], one["done"], one["step"], one["total"]) for one in found] == [
         ({"end": "done"}, DONE, True, 6, 6),
         ({"end": "raise"}, FAILED, False, 3, 6),
@@ -170,7 +170,7 @@ REPORTS = {
     "cancelled": (Kind.CANCELLED, (9, 9, 0), [("0.0", STOPPED, None)]),
     "withdrawn": (Kind.CANCELLED, (0, 0, 0), []),
     "fenced": (FENCED, (10, 8, 0), [("0.0", FENCED, None)]),
-    "timelimit": (Kind.RUNNING, (3, 2, 0), [("0.0", CRASHED, "refused")]),
+    "timelimit": (Kind.RUNNING, (3, 2, 0), [("0.0", CRASHED, "time-limit")]),
     "setup": (FAILED, (0, 0, 0), []),
     "torn": (Kind.RUNNING, (6, 6, 0), [("0.0", DONE, None)]),
     "here": (DONE, (6, 6, 0), [("0.0", DONE, None)]),

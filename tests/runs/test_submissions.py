@@ -59,10 +59,7 @@ def test_a_folder_that_was_moved_keeps_its_job(run, forget):
     assert came(to) == Origin("train"), "the job has made the old folder anew"
 
 
-@pytest.mark.parametrize("forget", [False, True])
-def test_a_copy_has_no_job(run, forget):
-    if forget:
-        forget_inode(run)
+def test_a_copy_has_no_job(run):
     shutil.copytree(run.path, "copy")
     Path("other").mkdir()
     shutil.copytree(run.path, "other/train")

@@ -6,8 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -75,6 +73,10 @@ def said(ranks) -> list[tuple[str, str, str, str]]:
         ),
         (four(3, digest="missing"), ("script", "error", "n2", "train.py cannot be read by rank 3 on n2")),
         (
+            four(1, 3, digest="missing"),
+            ("script", "error", "", "train.py cannot be read by ranks 1 on n1, 3 on n2"),
+        ),
+        (
             four(3, digest="fff"),
             (
                 "script",
@@ -127,9 +129,9 @@ def test_what_may_be_meant_or_python_says_itself_gives_no_finding(ranks):
 
 
 def test_a_mark_that_is_not_seen_names_its_node():
-    (found,) = judge_marks(four(), lambda node: node == 0)
+    (found,) = judge_marks(four(), lambda node: node == 0, "warning")
     assert (found.host, found.level) == ("n2", "warning")
-    assert list(judge_marks(four(2, folder_error="EROFS"), lambda node: node == 0)) == []
+    assert list(judge_marks(four(2, folder_error="EROFS"), lambda node: node == 0, "warning")) == []
 
 
 @pytest.mark.parametrize(
@@ -267,46 +269,6 @@ def test_ports_and_names_are_told_for_each_way():
     ]
 
 
-class Alone:
-    """The channel of a job of one rank."""
-
-    def gather(self, _, value):
-        return [value]
-
-    def broadcast(self, _, value):
-        return value
-
-    def share(self, _, value=None):
-        return [] if value is None else [value]
-
-
-def test_the_lag_of_the_folder_is_that_of_a_file_that_no_earlier_check_wrote(rank, monkeypatch):
-    rank.run_dir.node_mark("17", "0.0", 0).touch()
-    visible_at, read = time.monotonic() + 0.4, Path.read_text
-
-    def read_text(path):
-        if time.monotonic() < visible_at:
-            raise FileNotFoundError
-        return read(path)
-
-    monkeypatch.setattr(Path, "read_text", read_text)
-    monkeypatch.setattr(network, "LAG_S", 0.1)
-    lag, *_ = network.check_folder(rank, Alone())
-    assert (lag.level, lag.host) == ("warning", "n1")
-
-
-def test_a_folder_that_lags_or_is_not_shared_is_told_by_the_reader():
-    own = [("n1", "n1", 0.0), ("n2", "n2", 0.0)]
-    found = list(network.judge_folder(2, [*own, ("n1", "n2", 3.5), ("n2", "n1", None)]))
-    assert [(each.level, each.host, each.what) for each in found] == [
-        ("warning", "n1", "sees what n2 writes into the run's folder only after 3.5 s"),
-        ("error", "n2", "sees what n1 writes into the run's folder not within 10 s"),
-    ]
-    assert list(network.judge_folder(3, [*own, ("n1", "n2", 0.1), ("n2", "n1", 0.2)])) == [], "n3 could not write"
-    (well,) = network.judge_folder(2, [*own, ("n1", "n2", 0.1), ("n2", "n1", 0.2)])
-    assert well.what == "2 nodes write, and see each other's files within 0.20 s"
-
-
 def test_ranks_that_get_no_notice_are_named():
     (found,) = check._judge_signals("", [(0, "n1", 0.1), (1, "n2", None)])
     assert (found.level, found.place) == ("warning", "rank 1 on n2")
@@ -365,16 +327,21 @@ def test_slurm_is_told_to_signal_the_step_or_why_not_is_said(rank, tmp_path, mon
     assert check._send(rank) == "no"
 
 
-def test_good_facts_are_told_too():
+def test_good_facts_are_told_too(rank):
     sent = [dataclasses.asdict(each) for each in four()]
-    checks = {found.check: found.level for found in _judge_facts(sent)}
-    assert checks == {"versions": "ok", "gpus": "ok", "affinity": "ok", "shm": "ok"}
-    assert _judge_facts([]) == []
+    for node in range(2):
+        rank.run_dir.node_mark("17", "0.0", node).touch()
+    checks = {found.check: found.level for found in _judge_facts(rank, sent)}
+    assert checks == {"folder": "ok", "versions": "ok", "gpus": "ok", "affinity": "ok", "shm": "ok"}
+    assert _judge_facts(rank, []) == []
 
 
-def test_facts_that_cannot_be_judged_do_not_end_the_checks():
-    (found,) = _judge_facts([{"rank": 0}])
-    assert (found.check, found.level) == ("preflight", "warning")
+def test_a_node_whose_mark_is_not_seen_on_the_first_is_named(rank, monkeypatch):
+    monkeypatch.setattr(check, "SHARED_LIMIT_S", 0.0)
+    rank.run_dir.node_mark("17", "0.0", 0).touch()
+    found = _judge_facts(rank, [dataclasses.asdict(each) for each in four()])
+    (folder,) = [each for each in found if each.check == "folder"]
+    assert (folder.level, folder.host) == ("error", "n2")
 
 
 @pytest.mark.usefixtures("new_versions")

@@ -40,6 +40,7 @@ class Stop:
     def check_owner(self): pass
     def leave(self): raise KeyboardInterrupt
     def end(self, *_): pass
+    def fail(self, _): pass
 
 class Model(lightning.LightningModule):
     def __init__(self):

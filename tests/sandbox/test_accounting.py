@@ -11,14 +11,12 @@ import pytest
 from accounting import up_with_accounting
 
 from slurmddp import sandbox as room
-from slurmddp.cluster import inspect
 from slurmddp.cluster.inspect import query_cluster
-from slurmddp.cluster.partitions import Qos
 from slurmddp.errors import ClusterError
 from slurmddp.monitoring import status
 from slurmddp.monitoring.status import slurm_answers
 from slurmddp.runs.lookup import Target
-from slurmddp.slurm import client, environment
+from slurmddp.slurm import environment
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +52,8 @@ def test_the_accounting_says_what_the_user_may_charge(accounting):
     assert {"normal", "urgent"} <= set(found.qos)
     assert found.default_account in found.accounts
     assert query_cluster(env).accounts is None
-    subprocess.run(["sacctmgr", "-i", "modify", "qos", "urgent", "set", "preempt=normal"], env=env, check=True)
-    subprocess.run(["sacctmgr", "-i", "modify", "qos", "normal", "set", "gracetime=90"], env=env, check=True)
-    rows = client.query(inspect.LIST_QOS, env)
-    assert inspect.parse_qos(rows, {"PreemptMode": "REQUEUE"}) == (
-        Qos(name="normal", preempted_by=("urgent",), preemption="requeue", grace_s=90),
-    )
+    columns = ["sacctmgr", "--noheader", "show", "qos", "format=Name,Preempt,PreemptMode,GraceTime"]
+    assert b"urgent" in subprocess.run(columns, env=env, capture_output=True, check=True).stdout
 
 
 def daemon(sandbox, name):

@@ -8,6 +8,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 from polling import until
 
@@ -34,7 +35,8 @@ def python():
     remove_user()  # that of a run that was interrupted
     subprocess.run(["useradd", "--create-home", USER], check=True)
     home = pwd.getpwnam(USER).pw_dir
-    shutil.copytree(SOURCE / "slurmddp", f"{home}/package/slurmddp")
+    for package in (SOURCE / "slurmddp", Path(msgspec.__file__).parent):
+        shutil.copytree(package, f"{home}/package/{package.name}")
     environment = [f"HOME={home}", f"USER={USER}", f"LOGNAME={USER}", f"PYTHONPATH={home}/package"]
     yield ["runuser", "-u", USER, "--", "env", "-C", home, *environment, interpreter, "-P"]
     remove_user()

@@ -137,7 +137,7 @@ def test_a_job_is_sized_preempted_and_done(site, tmp_path):
         sandbox.preempt(job_id)
 
     def status() -> dict:
-        (found,) = json.loads(cli("status", "x", "--json"))
+        (found,) = json.loads(cli("status", "x", "--json"))["jobs"]
         return found
 
     until(lambda: status()["state"] == "COMPLETED", otherwise=status, pause_s=ASK_SLURM_S)

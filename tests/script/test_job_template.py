@@ -1,6 +1,5 @@
 """The job file to begin with fits the cluster, whatever that calls its things, and is taken by the program itself."""
 
-import os
 import tomllib
 
 import pytest
@@ -98,29 +97,18 @@ def test_what_is_written_is_a_job_file(cluster, script, tmp_path):
     assert spec.time == "04:00:00"
 
 
-MAIN = 'if __name__ == "__main__":\n    pass\n'
-
-
 @pytest.mark.parametrize(
     ("files", "script"),
     [
-        ({}, None),
-        ({"train.py": "", "main.py": "", "fit.py": MAIN}, "train.py"),
-        ({"main.py": "", "fit.py": MAIN}, "main.py"),
-        ({"fit.py": MAIN, "model.py": "class Net: ..."}, "fit.py"),
-        ({"fit.py": MAIN, "eval.py": MAIN}, None),
-        ({"model.py": "class Net: ..."}, None),
-        ({"setup.py": MAIN}, None),
-        ({"-run.py": MAIN}, None),
-        ({"run.py": MAIN, "setup.py": MAIN, "-run.py": MAIN}, "run.py"),
-        ({"large.py": MAIN + " " * 1_000_000}, None),
+        ((), None),
+        (("train.py", "main.py", "fit.py"), "train.py"),
+        (("main.py", "fit.py"), "main.py"),
+        (("fit.py",), None),
     ],
 )
-def test_the_script_is_train_or_main_or_the_only_program(files, script, tmp_path):
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    (tmp_path / "folder.py").mkdir()
-    os.mkfifo(tmp_path / "pipe.py")
+def test_the_script_is_train_or_main(files, script, tmp_path):
+    for name in files:
+        (tmp_path / name).touch()
     assert job_template.find_script(tmp_path) == script
 
 

@@ -42,7 +42,7 @@ def test_a_script_keeps_its_text_and_gets_few_lines(path):
             rendered(path)
         return
     before, after = rendered(path)
-    launch = find_launch("job.sbatch", before).launch
+    launch = find_launch("job.sbatch", before)[0]
     assert launch.line == LAUNCHES[name]
     lines = b"".join(diff(read_batch_script(str(path)), after)).splitlines()
     added = [line for line in lines if line.startswith(b"+") and not line.startswith(b"+++")]
@@ -80,7 +80,7 @@ def test_a_script_keeps_its_text_and_gets_few_lines(path):
     ],
 )
 def test_the_launch_is_the_statement_that_starts_the_ranks(text, line):
-    assert find_launch("x", f"#!/bin/bash\n{text}\n".encode()).launch.line == line
+    assert find_launch("x", f"#!/bin/bash\n{text}\n".encode())[0].line == line
 
 
 @pytest.mark.parametrize(
@@ -96,13 +96,28 @@ def test_the_launch_is_the_statement_that_starts_the_ranks(text, line):
     ],
 )
 def test_a_launch_that_runs_several_trainings_is_known_and_told(text, is_repeated):
-    found = find_launch("x", f"#!/bin/bash\n{text}\n".encode())
-    assert found.launch.is_repeated == is_repeated == any("runs more than once" in one for one in found.notices)
+    launch, notices = find_launch("x", f"#!/bin/bash\n{text}\n".encode())
+    assert launch.is_repeated == is_repeated == any("runs more than once" in one for one in notices)
+
+
+@pytest.mark.parametrize(
+    ("line", "is_told"), [("-k", True), ("--no-kill", True), ("--no-kill=off", False), ("-N 2", False)]
+)
+def test_a_script_that_would_go_on_without_itself_is_told(tmp_path, line, is_told):
+    path = tmp_path / "job.sbatch"
+    path.write_text(f"#!/bin/bash\n#SBATCH -n 2\n#SBATCH {line}\nsrun python train.py\n")
+    script = with_header(read_batch_script(str(path)), {}, {})
+    built = build_script(JobSpec(job_name="x", command=(str(path),), script=script))
+    assert f"#SBATCH {line}\n".encode() in built.text, "the line stays"
+    said = (
+        f"'{path}', line 3: by --no-kill, a job whose first node is lost runs on to its time limit without its script"
+    )
+    assert built.notices == ((f"{said}; leave it out",) if is_told else ())
 
 
 def test_programs_that_may_train_are_named_where_one_is_chosen():
-    found = find_launch("x", b"#!/bin/bash\npython prepare.py\npython train.py\n")
-    assert found.launch.line == 2 and "line 2 starts the ranks; what stands as it was: line 3;" in found.notices[0]
+    launch, notices = find_launch("x", b"#!/bin/bash\npython prepare.py\npython train.py\n")
+    assert launch.line == 2 and "line 2 starts the ranks; what stands as it was: line 3;" in notices[0]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The script is the same text for the same job, clean for shellcheck, and nothing of a user's can escape its place."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -432,6 +433,43 @@ def test_a_block_on_one_line_ends_its_line(tmp_path):
     assert "\necho hi\n# --- The ranks rendezvous" in render(own(tmp_path, text))
 
 
+ON_NODES = ' --nodelist="${SLURMDDP_HOSTS//[[:space:]]/,}" \\\n'
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_with_spares_each_srun_is_told_its_nodes_and_nothing_else_changes(launcher, tmp_path):
+    values = {"launcher": launcher, "nodes": 2, "command": ("train.py",), "before_ranks": ("true",)}
+    script = render(job(**values, spares=1))
+    assert script.count(f"    --overlap{ON_NODES}") == script.count(f"    --overlap --no-kill{ON_NODES}") == 1
+    assert "\n#SBATCH --nodes=3\n" in script and "\n#SBATCH --no-kill\n" in script
+    assert script.partition("exec ")[2].count(" --spares=1 ") == 1
+    steps = {f"    --overlap{more}{ON_NODES.rstrip()}" for more in ("", " --no-kill")}
+    added = {*steps, "#SBATCH --no-kill", "#SBATCH --nodes=3"}
+    plain = render(job(**values)).splitlines()
+    more = [line for line in script.splitlines() if line not in plain]
+    others = [line for line in more if line not in added]
+    assert [line.partition(" ")[0] for line in others] == ["#", "#", "#", ""], (
+        "title, comments, the supervisor's options"
+    )
+    assert [line for line in plain if line not in script.splitlines()][1] == "#SBATCH --nodes=2"
+    file = tmp_path / "job.sbatch"
+    file.write_text(script)
+    check_shell(file)
+
+
+@pytest.mark.parametrize(("launcher", "words"), [("srun", 9), ("fork", 11), ("torchrun", 23)])
+def test_with_spares_srun_gets_the_nodes_that_the_supervisor_has_chosen(launcher, words, tmp_path):
+    script = render(job(launcher=launcher, nodes=2, spares=1, command=("train.py",)))
+    environ = {"SLURMDDP_HOSTS": "n1 n3", "SLURM_NNODES": "2"}
+    assert launched(script, words, environ, tmp_path)[:3] == ["--overlap", "--no-kill", "--nodelist=n1,n3"]
+
+
+def test_the_ranks_of_other_programs_are_killed_with_the_node_that_slurm_loses():
+    """They report nothing, and nothing else would end those that wait for the lost node."""
+    script = render(job(nodes=2, spares=1, no_python=True, command=("./train",)))
+    assert f"    --overlap{ON_NODES}" in script and "--overlap --no-kill" not in script
+
+
 if __name__ == "__main__":
     GOLDEN.mkdir(exist_ok=True)
     for name, starter in ON_FILE:
@@ -439,3 +477,18 @@ if __name__ == "__main__":
     for image in IMAGES:
         (GOLDEN / f"{image}.sbatch").write_text(contained(image))
     (GOLDEN / "sweep.sbatch").write_text(swept("srun"))
+
+
+def test_the_script_of_an_expedited_job_is_not_held_when_it_fails(tmp_path):
+    script = tmp_path / "a.sbatch"
+    script.write_text(render(job(expedite=True)))
+    check_shell(script)
+    assert "#SBATCH --requeue=expedite\n" in script.read_text()
+    (trap,) = re.findall("^trap .* EXIT$", script.read_text(), re.MULTILINE)
+    orders = tmp_path / "orders"
+    for end, order in (("exit 3", "update JobId=17 Requeue=0"), ("exit 0", ""), ("kill $$", "")):
+        lines = f'scontrol() {{ echo "$@" >{orders}; }}\nSLURMDDP_JOB_ID=17\n{trap}\n{end}\n'
+        orders.write_text("")
+        subprocess.run(["bash", "-c", lines], check=False)
+        assert orders.read_text().strip() == order
+    assert "EXIT" not in render(job())

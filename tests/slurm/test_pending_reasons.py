@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp.slurm.pending_reasons import Explanation, explain
+from slurmddp.slurm.pending_reasons import Explanation, explain, never_starts
 
 REASONS = Path(__file__).parent / "fixtures" / "reasons.txt"
 RESOURCES = ("Mem", "Memory", "Node", "GRES", "Energy", "License", "BB", "Billing", "Unknown")
@@ -53,13 +53,12 @@ def test_every_reason_of_slurm_is_explained(reason):
             "too many nodes are down",
             "Partition=",
         ),
-        ("QOSMaxGRESPerUser", "perhaps", "your jobs in its QOS have reached their limit: GPUs", "submit it smaller"),
-        ("MaxNodePerAccount", "perhaps", "the jobs of your account in its QOS", "submit it smaller"),
-        ("QOSMaxGRESPerJob", "no", "more than its QOS allows a job: GPUs", "--gpus-per-node"),
-        ("AssocMaxMemPerNode", "no", "more than your account allows a node: memory", "--mem"),
-        ("QOSMinGRES", "no", "less than its QOS demands: GPUs", "with more"),
-        ("AssocGrpBillingMinutes", "perhaps", "the budget of your account is used up: billing units", "another -A"),
-        ("AssocGrpCPURunMinutesLimit", "perhaps", "all jobs of your account have reached", "some of them end"),
+        ("QOSMaxGRESPerUser", "perhaps", "a limit of its QOS is reached (QOSMaxGRESPerUser)", "when other jobs end"),
+        ("MaxNodePerAccount", "perhaps", "a limit of your account is reached (MaxNodePerAccount)", "submit smaller"),
+        ("QOSMaxGRESPerJob", "no", "more or less than its QOS allows (QOSMaxGRESPerJob)", "slurmddp cancel 17"),
+        ("AssocMaxMemPerNode", "no", "more or less than your account allows (AssocMaxMemPerNode)", "another -q or -A"),
+        ("QOSMinGRES", "no", "more or less than its QOS allows (QOSMinGRES)", "within the limit"),
+        ("AssocGrpBillingMinutes", "perhaps", "a limit of your account is reached (AssocGrpBillingMinutes)", "-A"),
         (
             *("Job's_account_not_permitted_to_use_this_partition_(low_allows_parent_not_child)", "no"),
             *("its partition does not take its account", "JobId=17 Account=..."),
@@ -76,3 +75,10 @@ def test_a_reason_says_whether_it_ends_by_itself_and_what_to_type(reason, by_its
 
 def test_an_unknown_reason_falls_to_its_own_name():
     assert explain("Something_New") == Explanation("perhaps", "Something New")
+
+
+def test_the_limits_of_one_job_keep_it_from_ever_starting():
+    limits = [name for name in NAMES + FAMILIES if re.search("Grp|Max|Min", name) and "Requeue" not in name]
+    assert {name for name in limits if never_starts(name)} == {
+        name for name in limits if re.match("QOSMin|MaxMemPerLimit", name) or "PerJob" in name or "PerNode" in name
+    }

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from slurmddp.errors import ClusterError
-from slurmddp.slurm.client import Answer, LostAnswerError
+from slurmddp.slurm import sbatch_command as sbatch_command_module
+from slurmddp.slurm.client import Answer, LostAnswerError, RefusedError
 from slurmddp.slurm.job_info import JobId
 from slurmddp.slurm.sbatch_command import parse_sbatch, sbatch_command, submit
 
@@ -65,3 +66,19 @@ def test_a_program_that_is_missing_or_cannot_be_started_is_told_so_in_one_line(t
     (tmp_path / "sbatch").write_text("")
     with pytest.raises(ClusterError, match="sbatch cannot be started: Permission denied; "):
         submit(["sbatch"], b"#!/bin/bash\n", {"PATH": str(tmp_path)})
+
+
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [
+        ("Requested node configuration is not available", "; `slurmddp cluster` shows what there is"),
+        ("invalid partition specified: gpuu", "; `slurmddp cluster` shows what there is"),
+        ("Invalid --begin specification", ""),
+    ],
+)
+def test_who_asks_for_what_the_cluster_has_not_is_told_where_to_look(monkeypatch, said, hint):
+    monkeypatch.setattr(
+        sbatch_command_module.client, "ask", lambda *_, **__: answer(1, err=f"allocation failure: {said}")
+    )
+    with pytest.raises(RefusedError, match=f"{said}{hint}$"):
+        sbatch_command_module.test_only(b"", {})

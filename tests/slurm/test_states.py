@@ -2,7 +2,7 @@
 
 import pytest
 
-from slurmddp.slurm.states import STATES, find_state, has_ended, may_run, meaning_of, phase_of
+from slurmddp.slurm.states import STATES, find_state, has_ended, may_run, outcome_of
 
 
 @pytest.mark.parametrize(
@@ -20,15 +20,11 @@ from slurmddp.slurm.states import STATES, find_state, has_ended, may_run, meanin
     ],
 )
 def test_what_a_state_says_of_a_job(state, phase, holds, ended, may):
-    assert (phase_of(state), find_state(state).holds_nodes, has_ended(state), may_run(state)) == (
-        phase,
-        holds,
-        ended,
-        may,
-    )
+    known = outcome_of(state).meaning.phase, find_state(state).holds_nodes
+    assert (*known, has_ended(state), may_run(state)) == (phase, holds, ended, may)
 
 
 def test_a_state_in_words_names_the_job_in_its_commands():
-    assert meaning_of("STOPPED", "17_3").endswith("`scancel -s CONT 17_3` lets it go on")
-    assert {state for state in STATES if not meaning_of(state, "17")} == {"PENDING", "RUNNING", "COMPLETED"}
-    assert meaning_of("BRAND_NEW", "17") == ""
+    assert find_state("STOPPED").meaning.format(job="17_3").endswith("`scancel -s CONT 17_3` lets it go on")
+    assert {state for state in STATES if not STATES[state].meaning} == {"PENDING", "RUNNING", "COMPLETED"}
+    assert find_state("BRAND_NEW").meaning == ""

@@ -6,6 +6,7 @@ import pytest
 
 from slurmddp.errors import ClusterError
 from slurmddp.monitoring.status import JobStatus, Progress
+from slurmddp.outcome import Kind, Outcome
 from slurmddp.runs import facts, history
 from slurmddp.runs.facts import is_finished
 from slurmddp.runs.files import append_record
@@ -168,6 +169,13 @@ def test_only_what_waits_or_runs_is_cancelled_the_last_first(monkeypatch):
     found = [job("5", "COMPLETED"), job("7"), job("8", "PENDING"), job("7")]
     monkeypatch.setattr(cancel, "query_jobs", lambda *_: found)
     assert [item.job_id for item in cancel.unfinished_jobs([Target(None, ("7",))], {})] == ["8", "7"]
+
+
+def test_a_job_of_which_the_run_alone_knows_the_end_is_not_cancelled(monkeypatch):
+    """Slurm has forgotten it, and its word is none of Slurm's."""
+    ended = replace(job("17"), outcome=Outcome(kind=Kind.CRASHED, status=76))
+    monkeypatch.setattr(cancel, "query_jobs", lambda *_: [ended, job("18")])
+    assert [item.job_id for item in cancel.unfinished_jobs([Target(None, ("17", "18"))], {})] == ["18"]
 
 
 def test_why_the_last_job_of_a_run_is_not_known_is_told(monkeypatch, tmp_path):

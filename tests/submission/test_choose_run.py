@@ -63,7 +63,7 @@ def test_another_argument_is_another_run_and_the_same_one_finds_its_run_again(su
     gone(slurm, wait_for_job, job_id)
     gone(slurm, wait_for_job, pretend("train-2"))
     submit("--lr", "0.1")
-    submit("--lr", "0.2")
+    assert "this is run train-2\n" in submit("--lr", "0.2").err.splitlines(keepends=True), "why it was begun is known"
     assert sorted(path.name for path in Path("jobs").iterdir() if path.is_dir()) == ["train", "train-2"]
 
 
@@ -167,10 +167,16 @@ def test_a_name_that_was_given_stays(submit, slurm, wait_for_job):
     )
 
 
-def test_a_job_that_can_never_start_is_replaced_by_the_corrected_one(submit, wait_for_job):
+def test_a_job_that_can_never_start_is_named_with_what_removes_it(submit, slurm, wait_for_job):
     job_id = submit(options=["--force", "--partition=short", "--time=2:00:00"]).out.strip()
     until(lambda: wait_for_job(job_id, "PENDING")["Reason"] == "PartitionTimeLimit", pause_s=ASK_SLURM_S)
-    said = submit("--lr", "0.1", options=["--hold", "--partition=short", "--time=10"]).err
-    assert f"job {job_id}, which could never start (its time limit is above the partition's), is cancelled" in said
-    assert wait_for_job(job_id)["JobState"] == "CANCELLED"
+    said = submit("--lr", "0.1", status=2, options=["--hold", "--partition=short", "--time=10"]).err
+    why = "its time limit is above the partition's"
+    assert (
+        said
+        == f"Error: run train belongs to job {job_id}, which can never start ({why}); type: slurmddp cancel {job_id}\n"
+    )
+    assert wait_for_job(job_id, "PENDING")["JobState"] == "PENDING"
+    gone(slurm, wait_for_job, job_id)
+    submit("--lr", "0.1", options=["--hold", "--partition=short", "--time=10"])
     assert [path.name for path in Path("jobs").iterdir() if path.is_dir()] == ["train"]

@@ -1,8 +1,6 @@
 """A person puts jobs back into the queue; on a real Slurm, where it takes seconds."""
 
-import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -11,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp.cli import job_control as command
 from slurmddp.errors import ClusterError, SlurmddpError, UsageError
 from slurmddp.monitoring.status import JobStatus
 from slurmddp.runs.files import append_record
@@ -72,32 +69,6 @@ def test_a_running_job_runs_again_within_seconds_under_its_id(job, typed, wait_f
     assert wait_for_job(number, "RUNNING", "FAILED")["JobState"] == "RUNNING"
 
 
-def test_of_several_one_that_cannot_come_back_does_not_keep_the_others(job, typed, wait_for_job):
-    first, second = job("-N1"), job("-N1")
-    status, out, err = typed("requeue", first, "7", second)
-    assert (status, out) == (3, f"{first}\n{second}\n"), err
-    assert "Error: Slurm does not know job 7; `slurmddp status` lists the jobs; " in err
-    assert {wait_for_job(number, "RUNNING")["Restarts"] for number in (first, second)} == {"1"}
-    assert typed("requeue", "--all", "--json") == (
-        0,
-        "[]\n",
-        "none of the jobs in this folder is running; nothing was requeued\n",
-    )
-    assert typed("requeue")[:2] == (2, "")
-
-
-def test_it_keeps_off_the_excluded_nodes(job, typed, wait_for_job):
-    number = job("-N1")
-    host = wait_for_job(number, "RUNNING")["NodeList"]
-    missing = "Error: --exclude n7: there is no node 'n7'; the nodes are n1,n2\n"
-    assert typed("requeue", number, "-x", "n7") == (2, "", missing)
-    status, out, err = typed("requeue", number, "--exclude", host, "--json")
-    assert status == 0, err
-    result = json.loads(out)
-    assert (result["job"], result["restarts"], result["exclude"]) == (number, 1, host)
-    assert wait_for_job(number, "RUNNING")["NodeList"] == {"n1": "n2", "n2": "n1"}[host]
-
-
 def test_one_task_of_an_array_leaves_its_siblings_alone(job, typed, wait_for_job):
     number = job("-N1", "--array=0-1", states=())
     wait_for_job(f"{number}_1", "RUNNING")
@@ -136,6 +107,8 @@ def test_jobs_and_runs_that_nobody_knows(typed):
     assert status == 2 and err.startswith("Error: SLURMDDP_RUNS_DIR: 'there' is not a folder; give")
     status, _, err = typed("requeue", "7", PATH="/nowhere")
     assert status == 3 and err.startswith("Error: scontrol was not found; ")
+    for words in ((), ("7", "8")):
+        assert typed("requeue", *words)[:2] == (2, "")
 
 
 def test_a_run_is_known_by_its_name_while_one_of_its_jobs_is_in_the_queue(here, typed, slurm, wait_for_job):
@@ -155,20 +128,6 @@ def test_a_run_is_known_by_its_name_while_one_of_its_jobs_is_in_the_queue(here, 
     assert wait_for_job(number)["JobState"] == "CANCELLED"
 
 
-def test_a_run_that_is_over_does_not_keep_others_from_being_named(monkeypatch):
-    def find(word, *_):
-        if word == "over":
-            raise SlurmddpError("run over has no job that runs or waits")
-        return word
-
-    monkeypatch.setattr(requeue, "find_job", find)
-    failed = []
-    assert command._find_jobs(("over", "17"), "jobs", failed) == ["17"]
-    assert [str(error) for error in failed] == ["run over has no job that runs or waits"]
-
-
-NODES = ("n1", "n2", "n3", "n4")
-"""Of the cluster; the partition of the job has the first three."""
 RECORD = JobInfo(
     job_id="17", name="a", state="RUNNING", source="scontrol", requeue=True, restarts=2, partition="p", limit_s=60,
     node_count=1, output="/nowhere/logs/17.out",
@@ -186,37 +145,31 @@ def told(monkeypatch):
         monkeypatch.setattr(client, "order", lambda command, _: orders.append(command))
         return orders
 
-    monkeypatch.setattr(queries, "node_names", lambda _environ, part="": ["n1", "n2", "n3"] if part else [*NODES])
     monkeypatch.setattr(requeue, "_POLL_S", 0)
     monkeypatch.setattr(requeue, "_NOW_S", 0)
     return show
 
 
-def again(**changes):
+def again():
     said = []
-    return requeue.requeue("17", exclude=changes.pop("exclude", ()), environ={}, notice=said.append), said
+    return requeue.requeue("17", environ={}, notice=said.append), said
 
 
 LEAVES = RECORD._replace(state="COMPLETING")
 
 
 @pytest.mark.parametrize(
-    ("later", "exclude", "said"),
+    ("later", "said"),
     [
-        (
-            [LEAVES, RECORD._replace(state="COMPLETED")],
-            (),
-            "17 ended COMPLETED before it was requeued; submit it again",
-        ),
-        ([LEAVES], (), "17 is COMPLETING and has not left .* type again: slurmddp requeue 17"),
-        ([LEAVES, RECORD._replace(restarts=3)], ("n1",), "started again before --exclude"),
+        ([LEAVES, RECORD._replace(state="COMPLETED")], "17 ended COMPLETED before it was requeued; submit it again"),
+        ([LEAVES], "17 is COMPLETING and has not left .* type again: slurmddp requeue 17"),
     ],
 )
-def test_a_job_that_does_not_come_back_as_was_asked_is_told_so(told, monkeypatch, later, exclude, said):
+def test_a_job_that_does_not_come_back_as_was_asked_is_told_so(told, monkeypatch, later, said):
     told(RECORD, *later)
     monkeypatch.setattr(requeue, "LEAVE_LIMIT_S", 0.05 if "has not left" in said else 60.0)
     with pytest.raises(ClusterError, match=said):
-        again(exclude=exclude)
+        again()
 
 
 def test_the_start_is_ordered_until_it_sticks(told):
@@ -233,33 +186,6 @@ def test_a_start_that_never_sticks_is_left_to_slurm(told):
     orders = told(later)
     assert again()[1] == [f"job 17 is PENDING (not before {later.eligible.astimezone():%X})"]
     assert len(orders) == requeue.TRIES
-
-
-def test_the_old_exclusions_stay(told):
-    waiting = RECORD._replace(state="PENDING", reason="Resources", excluded_nodes="n[3-4]")
-    orders = told(waiting)
-    again(exclude=("n1", "n1"))
-    assert orders == [["scontrol", "update", "JobId=17", "ExcNodeList=n[3-4],n1"]]
-
-
-@pytest.mark.parametrize(
-    ("exclude", "changes", "said"),
-    [
-        (("n9",), {}, "--exclude n9: there is no node 'n9'; the nodes are n1,n2,n3,n4"),
-        (("n[1-2]", "n3"), {}, "--exclude n[1-2],n3 leaves no node of partition p; the job needs 1"),
-        (
-            ("n1",),
-            {"excluded_nodes": "n2", "node_count": 2},
-            "--exclude n1 leaves 1 node of partition p; the job needs",
-        ),
-        (("n[",), {}, "--exclude: 'n[' is not a list of nodes, as in n[1-4],m2"),
-    ],
-)
-def test_an_exclusion_that_cannot_be_is_refused_before_the_job_is_requeued(told, exclude, changes, said):
-    orders = told(RECORD._replace(**changes))
-    with pytest.raises(UsageError, match=re.escape(said)):
-        again(exclude=exclude)
-    assert orders == []
 
 
 def known(monkeypatch, **states):

@@ -225,7 +225,7 @@ def test_a_dry_run_refuses_what_submit_refuses_and_writes_nothing(environ, name,
     said = submitted(f"{name}-b", environ, "--dry-run", "--after=99999999", "--time=0", "train.py")[2]
     assert "Slurm does not know job 99999999: this job would not wait for it" in said
     status, out, _ = submitted(f"{name}-b", environ, "--dry-run", "--json", "train.py")
-    assert status == 0 and json.loads(out)["script"].startswith("#!/bin/bash")
+    assert status == 0 and json.loads(out)["jobs"][0]["text"].startswith("#!/bin/bash")
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
 
 
@@ -269,32 +269,20 @@ def test_without_a_command_it_is_said_that_the_bundled_example_trains(environ, n
     assert "bundled" not in submitted(f"{name}-b", environ, "--hold", "--dry-run", "--epochs", "3")[2]
 
 
-def test_a_refusal_names_the_options_that_it_is_about(environ, name):
-    status, out, err = submitted(name, environ, "--nodelist", "n77", "--exclude", "n1")
-    assert (status, out) == (3, "")
-    assert (
-        "Invalid node name specified (--nodelist n77, --exclude n1); the nodes are n[" in err and "--force" not in err
-    )
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (("--nodelist", "n77"), "allocation failure: Invalid node name specified"),
         (("--sbatch", "mail-user"), "option '--mail-user' requires an argument"),
         (("--sbatch", "begin=tomorow"), "Invalid time specification (pos=0): tomorow; Invalid --begin specification"),
-        (("--nodelist", "n1,n2", "-N", "1"), "invalid number of nodes (-N 2-1) (--nodes 1, --nodelist n1,n2)"),
+        (("--nodelist", "n1,n2", "-N", "1"), "invalid number of nodes (-N 2-1)"),
     ],
-    ids=range(3),
+    ids=range(4),
 )
-def test_what_sbatch_itself_cannot_read_is_wrong_by_itself_and_is_not_to_be_forced(environ, name, words, said):
-    assert submitted(name, environ, *words) == (2, "", f"Error: sbatch would refuse the job: {said}\n")
-
-
-def test_a_script_that_is_larger_than_slurm_takes_is_named_with_its_size(environ, name, tmp_path):
-    (tmp_path / "large.sh").write_text("# line\n" * 750_000)
-    status, out, err = submitted(name, environ, "--setup-file", str(tmp_path / "large.sh"))
-    said = "MB, more than Slurm takes; put the lines into a file that --setup sources\n"
-    assert (status, out) == (2, "") and "Error: the script has 5." in err and err.endswith(said)
+def test_what_sbatch_refuses_is_told_in_its_words(environ, name, words, said):
+    hint = "; `slurmddp cluster` shows what there is" * ("node name" in said)
+    hint += "; --force submits without asking this first"
+    assert submitted(name, environ, *words) == (3, "", f"Error: sbatch would refuse the job: {said}{hint}\n")
 
 
 def test_the_id_of_a_queued_job_is_told_where_stdout_cannot_be_written(environ, name, slurm):
@@ -397,8 +385,8 @@ def test_an_ordinary_jobs_requeue_wins_where_the_cluster_has_it_off(tmp_path, mo
 
 def test_a_chain_waits_one_behind_the_other_and_the_run_is_theirs(environ, name, slurm):
     status, out, err = submitted(name, environ, "--chain", "2", "--json")
-    result = json.loads(out)
-    first = result["job"]
+    (result,) = json.loads(out)["jobs"]
+    first = result["job_id"]
     records = [json.loads(line) for line in Path("jobs", name, "submissions.jsonl").read_text().splitlines()]
     numbers = [record["job"] for record in records]
     assert status == 0 and numbers[0] == first and len(numbers) == 3

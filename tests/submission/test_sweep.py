@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from polling import until
 
-from slurmddp.cli import group
+from slurmddp.cli import group, run_command_line
 from slurmddp.cli import sweep as command
 from slurmddp.cluster.partitions import Cluster
 from slurmddp.cluster.request import Request
@@ -19,10 +19,12 @@ from slurmddp.config.job_array import Array, Task
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.resolve import Resolved
 from slurmddp.errors import ClusterError, UsageError
+from slurmddp.monitoring.status import JobStatus
 from slurmddp.outcome import Kind
 from slurmddp.runs import registry
 from slurmddp.runs.files import append_record, read_records
 from slurmddp.runs.layout import RunDir
+from slurmddp.slurm.states import outcome_of
 from slurmddp.submission import sweep as submission
 from slurmddp.submission.sweep import SweepProgress, find_sweep, last_printed, ranked, results
 
@@ -92,7 +94,7 @@ def test_each_setting_is_done_whatever_happens_to_its_job(cli, sandbox, slurm, t
         for last in (30, 40):
             assert at(tmp_path / f"at-{n}-{last}") == last
     assert any(event["event"] == "requeue" for event in events(tmp_path, "n=1,last=40"))
-    told = {item["name"]: item for item in json.loads(cli("status", "s", "--json").stdout)}
+    told = {item["name"]: item for item in json.loads(cli("status", "s", "--json").stdout)["jobs"]}
     assert {item["state"] for item in told.values()} == {"COMPLETED"} and len(told) == 10
     assert told["n=1,last=40"]["job_id"] == f"{job}_1" and len(told["n=1,last=40"]["progress"]["requeues"]) == 1
     assert f"{job}_*" in cli("status").stdout and "10 tasks" in cli("status").stdout
@@ -104,13 +106,10 @@ def test_each_setting_is_done_whatever_happens_to_its_job(cli, sandbox, slurm, t
     assert (again.stdout, again.stderr.splitlines()[0]) == ("", "10 settings: 0 submitted, 10 done before")
     added = cli(*sweep("--set", "n=6..1", "--set", "last=30,40", "--hold", "--nodes=2"))
     more = added.stdout.strip()
-    assert added.stderr.splitlines()[:2] == [
-        "run s had 10 settings with --nodes 1; 2 more are added with --nodes 2; to make a new run instead, give --name",
-        "n = 6, 5, 4, 3, 2, 1",
-    ]
+    assert added.stderr.splitlines()[0] == "n = 6, 5, 4, 3, 2, 1"
     assert added.stderr.endswith("; its results, once there are some: slurmddp sweep results s\n")
     states = [line.split()[2] for line in cli("sweep", "results", "s").stdout.splitlines()]
-    assert states == ["step", *["done"] * 10, *["pending"] * 2]
+    assert states == ["state", *["done"] * 10, *["pending"] * 2]
     tried = cli(*sweep("--set", "n=1..7", "--set", "last=30,40", "--dry-run")).stderr
     assert "14 settings: 2 would be submitted, 10 done before, 2 queued\n" in tried
     third = json.loads(cli(*sweep("--set", "n=1..6", "--set", "last=30,40", "--json")).stdout)
@@ -120,7 +119,7 @@ def test_each_setting_is_done_whatever_happens_to_its_job(cli, sandbox, slurm, t
         10,
         [{"n": "6", "last": "30"}, {"n": "6", "last": "40"}],
     )
-    assert cli("sweep", "results", "s").stdout.count(" cancelled\n") == 2
+    assert cli("sweep", "results", "s").stdout.count(" cancelled  ") == 2
 
 
 def events(folder: Path, setting: str) -> list[dict]:
@@ -181,15 +180,11 @@ def test_what_is_more_than_one_array_may_have_are_several_without_a_common_limit
     ("given", "told"),
     [
         ("x=1,2", []),
-        ("x=1e-5", []),
-        ("x=a b", []),
+        ("x=1-5", []),
         ("x=1..3", ["x = 1"]),
-        ("x=1-5", ["x has the single value '1-5'; a range is 1..5, a list 1,2,3"]),
-        ("x=0.1 0.2", ["x has the single value '0.1 0.2'; a range is 1..5, a list 1,2,3"]),
-        ("x=0.1,0.1", ["--set x: '0.1' is given more than once, and is one setting"]),
     ],
 )
-def test_values_that_may_be_meant_otherwise_are_told(given, told):
+def test_the_values_of_a_range_are_told(given, told):
     task = Task({"x": "1"}, JobSpec(job_name="x", command=("t.py",)))
     assert list(command._explain_values([given], [task])) == told
     missing = SweepProgress(done=(), queued=(), missing=(task,))
@@ -257,7 +252,7 @@ def test_results_have_the_best_first(finished, monkeypatch):
     assert find_sweep(None, "jobs").path.name == "s"
     monkeypatch.setattr(registry, "known_folders", lambda: [finished.path.parent])
     assert find_sweep("s", "elsewhere").path == finished.path  # as `status` and `logs` find it
-    with pytest.raises(UsageError, match="there is no sweep in elsewhere; `slurmddp status --all-folders` shows"):
+    with pytest.raises(UsageError, match="there is no sweep in elsewhere; `slurmddp status --runs-dir .*` shows"):
         find_sweep(None, "elsewhere")
 
 
@@ -273,14 +268,14 @@ def test_a_setting_that_cannot_succeed_is_said_to_have_failed(finished, cli):
 @pytest.mark.usefixtures("finished")
 def test_results_as_a_table_and_for_programs(cli):
     table = cli("sweep", "results", "s").stdout.splitlines()
-    assert table[0].split() == ["lr", "loss", "accuracy", "step", "state"]
-    assert table[1].split() == ["2", "0.25", "0.8", "8/9", "done"]
-    assert table[4].split() == ["=4", "not", "started"]
+    assert table[0].split() == ["lr", "loss", "accuracy", "step", "state", "run"]
+    assert table[1].split() == ["2", "0.25", "0.8", "8/9", "done", "s/lr=2"]
+    assert table[4].split()[:3] == ["=4", "not", "started"] and table[4].split()[3].startswith("s/lr=")
     newest = cli("sweep", "results")
     assert (newest.stdout.splitlines(), newest.stderr) == (table, "these are of s\n")
-    best = json.loads(cli("sweep", "results", "s", "--json").stdout)[0]
+    best = json.loads(cli("sweep", "results", "s", "--json").stdout)["results"][0]
     assert (best["settings"]["lr"], best["metrics"]["loss"], best["metrics"]["lr"]) == ("2", 0.25, 0.1)
-    assert json.loads(cli("sweep", "results", "s", "--json").stdout)[2]["metrics"]["loss"] == "nan"
+    assert json.loads(cli("sweep", "results", "s", "--json").stdout)["results"][2]["metrics"]["loss"] == "nan"
 
 
 @pytest.fixture
@@ -310,24 +305,46 @@ def printed(tmp_path):
 def test_without_a_metric_results_have_the_last_line_of_each_setting_in_their_order(cli):
     shown = cli("sweep", "results", "p")
     assert [line.split() for line in shown.stdout.splitlines()] == [
-        ["lr", "step", "state", "last", "line", "of", "rank", "0"],
-        ["1", "failed", "x" * 90],
-        ["2", "done", "loss", "0.5"],
-        ["3", "not", "started", "loss", "0.25"],
-        ["4", "not", "started"],
+        ["lr", "state", "run", "last", "line", "of", "rank", "0"],
+        ["1", "failed", "p/lr=1", "x" * 90],
+        ["2", "done", "p/lr=2", "loss", "0.5"],
+        ["3", "not", "started", "p/lr=3", "loss", "0.25"],
+        ["4", "not", "started", "p/lr=4"],
     ]
     assert shown.stderr == (
-        "no setting has logged a metric; to be ranked, a script calls `run.log(loss=...)`, as the one that "
-        "`slurmddp init --example steps` writes\n"
+        "no setting has logged a metric; to be ranked, a script calls `run.log(loss=...)`, as that of "
+        "`slurmddp init --example steps`\n"
     )
-    found = json.loads(cli("sweep", "results", "p", "--json").stdout)
+    found = json.loads(cli("sweep", "results", "p", "--json").stdout)["results"]
     assert [one["last_line"] for one in found] == ["x" * 90, "loss 0.5", "loss 0.25", None]
 
 
-def test_on_a_terminal_only_the_last_line_is_shortened(printed, monkeypatch):
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+def test_of_a_sweep_that_has_just_begun_no_script_is_blamed(cli, printed):
+    for value in "12":
+        RunDir(printed.path / f"lr={value}").events.unlink()
+    assert cli("sweep", "results", "p").stderr == "no setting has logged a metric; none has ended\n"
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_on_a_terminal_the_last_line_is_shortened_first(printed, monkeypatch, width):
     monkeypatch.setattr("slurmddp.submission.sweep.query_jobs", lambda *_: [])
-    for columns, width in ((60, 60), (10, len("lr  step  state        last line of rank 0"))):
-        monkeypatch.setenv("COLUMNS", str(columns))
-        table = command._format_results(results(printed, {}), "loss", last_printed(printed))
-        assert [max(map(len, table)), table[1][-5:], table[2].split()[1:]] == [width, "xx...", ["done", "loss", "0.5"]]
+    table = command._format_results(results(printed, {}), "loss", last_printed(printed), width)
+    assert table[1].split()[1:3] == ["failed", "p/lr=1"] and table[1].endswith("x..." if width < 120 else "x")
+    assert max(map(len, table)) <= width and table[2].split()[1:] == ["done", "p/lr=2", "loss", "0.5"]
+
+
+def test_of_a_sweep_that_waits_no_metric_is_missed(printed, monkeypatch, capsys):
+    monkeypatch.chdir(printed.path.parent.parent)
+    waits = [
+        JobStatus(
+            job_id=f"7_{task}", run=RunDir(printed.path / f"lr={task + 1}"), name="", outcome=outcome_of("PENDING")
+        )
+        for task in range(4)
+    ]
+    for setting in printed.path.glob("lr=*"):
+        (setting / "events.jsonl").unlink(missing_ok=True)
+    monkeypatch.setattr("slurmddp.submission.sweep.query_jobs", lambda *_: waits)
+    assert run_command_line(["sweep", "results", "p"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == "no setting has started; to see why, type: slurmddp status p\n"
+    assert [line.split()[1:3] for line in shown.out.splitlines()[1:]][3] == ["pending", "p/lr=4"]

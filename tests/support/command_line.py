@@ -48,9 +48,10 @@ def typed(*words: str, cwd: Path, **environ: str) -> subprocess.CompletedProcess
     return subprocess.CompletedProcess(words, status, printed, errors)
 
 
-def on_a_terminal(*command: str, cwd: Path, **environ: str) -> tuple[int, bytes]:
-    """Run a command on a terminal; return its exit status and its output."""
+def on_a_terminal(*command: str, cwd: Path, answer: bytes = b"", **environ: str) -> tuple[int, bytes]:
+    """Run a command on a terminal where the answer is typed; return its exit status and its output."""
     here, there = pty.openpty()
+    os.write(here, answer)
     with subprocess.Popen(
         command, cwd=cwd, stdin=there, stdout=there, stderr=there, env={**os.environ, "TERM": "xterm", **environ}
     ) as process:

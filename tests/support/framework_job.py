@@ -45,6 +45,14 @@ class Job:
     def until_said(self, text: str) -> None:
         until(lambda: text in self.output(), otherwise=self.story)
 
+    def until_epochs(self, more: int) -> None:
+        """Wait until so many more epochs are done than now: a start may have done some before this one is looked at."""
+        last = self._epochs() + more
+        until(lambda: self._epochs() >= last, otherwise=self.story)
+
+    def _epochs(self) -> int:
+        return max(map(int, re.findall(r"epoch (\d+) done", self.output())), default=0)
+
     def preempt(self, sandbox) -> None:
         """Preempt it; its steps take a second longer until that has begun: they must not run out before."""
         slow = self.run.path.parent.parent / "slow"
@@ -74,12 +82,15 @@ def kill_rank(job: Job, *, rank: int | None = None, also_others: bool = False) -
     found = sorted(place for pid in Path("/proc").glob("[0-9]*") if (place := _rank_of(pid, job)) is not None)
     if rank is not None:
         found = [place for place in found if place[0] == rank][:1]  # behind it come the workers of its loader
-    for _, pid in found if also_others else found[-1:]:
+    for *_, pid in found if also_others else found[-1:]:
         os.kill(pid, signal.SIGKILL)
 
 
-def _rank_of(process: Path, job: Job) -> tuple[int, int] | None:
-    """Return the rank and the process id of a process that is a rank of the job: srun's task, or forked from it."""
+def _rank_of(process: Path, job: Job) -> tuple[int, int, int] | None:
+    """Return the rank, the start and the id of a process that is a rank of the job: srun's task, or forked from it.
+
+    The ids begin again at the smallest one: a rank may have a smaller id than the process that has forked it.
+    """
     with contextlib.suppress(OSError):
         names = (process / "environ").read_bytes().split(b"\0")
         words = (process / "cmdline").read_bytes()
@@ -89,7 +100,8 @@ def _rank_of(process: Path, job: Job) -> tuple[int, int] | None:
             and any(name.startswith(b"SLURM_STEP_ID=") for name in names)
         ):
             procid = next((name[13:] for name in names if name.startswith(b"SLURM_PROCID=")), b"-1")
-            return int(procid), int(process.name)
+            started = (process / "stat").read_text().rpartition(")")[2].split()[19]
+            return int(procid), int(started), int(process.name)
     return None
 
 

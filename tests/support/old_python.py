@@ -12,6 +12,8 @@ import slurmddp
 PACKAGE = Path(slurmddp.__file__).parent
 ROOMS = ("attach", "batch", "runtime", "worker")
 """What a node starts; with all that these import."""
+OPTIONAL = "slurmddp.diagnose.node_faults"
+"""A program of its own, which the supervisor starts; where it cannot run, nothing is noted of the nodes."""
 _PLACES = (
     (Path.home() / ".pyenv/versions", "3.{}.*/bin/python3.{}"),
     (Path.home() / ".local/share/uv/python", "cpython-3.{}.*/bin/python3.{}"),
@@ -47,7 +49,7 @@ def closure() -> list[Path]:
         path = todo.pop()
         if path not in found:
             found.add(path)
-            todo += [module for name in _imports(path) for module in _modules(name)]
+            todo += [module for name in _imports(path) if name != OPTIONAL for module in _modules(name)]
     return sorted(found)
 
 

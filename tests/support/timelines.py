@@ -1,6 +1,7 @@
 """The timeline of a run that is known by its events alone."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 from slurmddp.report.timeline import Timeline, build_timeline
@@ -19,4 +20,5 @@ def build(
 ) -> Timeline:
     """Return the timeline of a run that has these events and no other file."""
     run = read_run(RunDir(Path("/nonexistent")), known, history=history)
-    return build_timeline(run, submitted or {}, now=now)
+    times = {job: datetime.fromtimestamp(time, UTC) for job, time in (submitted or {}).items()}
+    return build_timeline(run, [{"job": job, "time": time.isoformat()} for job, time in times.items()], now=now)

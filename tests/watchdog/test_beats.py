@@ -1,7 +1,6 @@
 """What a rank sees of itself, its datagrams, and the watch of the supervisor, with processes of this machine."""
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -179,13 +178,13 @@ class Slurm:
     def __init__(self):
         self.silent, self.looked, self.killed = "", [], []
 
-    def look(self, _, nodes, words):
+    def look_at_nodes(self, number, nodes, words, environ, *, limit_s):
         self.looked += nodes
-        for node, rows, _ in look_at_nodes(0, nodes, words, os.environ, limit_s=10):
+        for node, rows, _ in look_at_nodes(number, nodes, words, environ, limit_s=limit_s):
             yield node, [row for row in rows if row["host"] == node], "no answer" * (node == self.silent)
 
-    def signal_step(self, *step):
-        self.killed.append(step)
+    def send_signal(self, *signal):
+        self.killed.append(signal)
 
 
 class Watched:
@@ -208,6 +207,7 @@ def watched(tmp_path, monkeypatch):
     monkeypatch.setattr("slurmddp.batch.watch.TICK_S", 0.1)
     monkeypatch.setattr("slurmddp.batch.watch.SAVE_S", 0.5)
     made = Watched(RunDir(tmp_path))
+    monkeypatch.setattr("slurmddp.watchdog.nodes.look_at_nodes", made.slurm.look_at_nodes)
     yield made
     made.watch.stop(Result(0, ""))
 
@@ -231,7 +231,7 @@ def test_of_two_processes_the_one_that_hangs_is_named_its_stack_kept_and_all_are
     assert 1 <= hang.stalled_s < 4
     rows = json.loads(watched.run.stacks("17", "0.0").read_text())
     assert [(row["rank"], row["stack"][0]["function"]) for row in rows] == [(1, "load"), (0, "all_reduce")]
-    until(lambda: watched.slurm.killed == [(0, "4", "TERM"), (0, "4", "KILL")], 10)
+    until(lambda: watched.slurm.killed == [("0.4", "TERM"), ("0.4", "KILL")], 10)
     assert watched.run.hang("17", "0.0").exists()
 
 
@@ -247,8 +247,20 @@ def test_a_stopped_process_is_looked_at_and_named(watched, two_ranks, is_there, 
     until(lambda: len(watched.watch._tracks.get("4", ())) == 2, 10)
     two_ranks[1].send_signal(signal.SIGSTOP)
     until(lambda: watched.events, 20)
-    assert watched.slurm.looked[0] == "n2"
     assert watched.events[0].reason.startswith(f"rank 1 on n2 {state}, last in ")
+    until(lambda: watched.slurm.killed == [("0.4", "TERM"), ("0.4", "KILL")], 10)
+    assert watched.slurm.looked == ["n2", "n1"], "each node is asked once: one that does not answer takes ten seconds"
+
+
+def test_a_launch_with_a_node_that_does_not_answer_is_killed_with_the_ranks(watched, two_ranks, monkeypatch):
+    """Slurm's srun waits for that node."""
+    watched.slurm.silent = "n2"
+    until(lambda: len(watched.watch._tracks.get("4", ())) == 2, 10)
+    with subprocess.Popen(["sleep", "60"]) as launch:
+        monkeypatch.setattr("slurmddp.batch.watch.descendants", lambda _: [str(launch.pid)])
+        two_ranks[1].send_signal(signal.SIGSTOP)
+        assert launch.wait(20) == -signal.SIGKILL
+        until(lambda: watched.slurm.killed == [("0.4", "TERM"), ("0.4", "KILL")], 10)
 
 
 @pytest.mark.parametrize(

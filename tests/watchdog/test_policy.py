@@ -254,3 +254,7 @@ def test_the_longest_step_is_none_before_the_second_progress_and_none_that_was_s
             longest.append(track.longest_s)
     assert longest[longest.index(10.0) :] == [10.0] * (len(longest) - longest.index(10.0))
     assert set(longest) == {0.0, 10.0}
+
+
+def test_a_loader_worker_that_has_ended_takes_its_cpu_time_with_it():
+    assert NOTHING._replace(cpu_s=2.0, children_cpu_s=1.0).cpus_since(NOTHING._replace(children_cpu_s=5.0), 4.0) == 0.5

@@ -1,5 +1,6 @@
 """What status, watch and diagnose show of a training that hangs."""
 
+import os
 import time
 
 import pytest
@@ -40,9 +41,9 @@ def test_a_job_that_hangs_shows_since_when_and_which_rank(run):
     hang(run, 2)
     found = read_progress(run, job(run), now=time.time())
     shown = JobStatus(job_id="7", run=run, name="r", outcome=outcome_of("RUNNING"), progress=found)
-    (line,) = [line for line in format_job(shown) if "no progress since" in line]
-    assert line.split()[0] == "stalled" and "rank 3 on n2 in load()" in line
-    assert "no progress since" in [*format_jobs([shown])][1]
+    (line,) = [line for line in format_job(shown) if "  hung  " in line]
+    assert "since 19" in line and "rank 3 on n2 in load()" in line
+    assert "hung since 19" in format_jobs([shown])[1]
     assert f": {TEXT}" in str(format_details(shown))
     does = describe_activity(job(run).attempts[-1].events, run.path)
     assert (does.cause, does.sure) == ("hanging", "likely")
@@ -62,6 +63,10 @@ def test_a_hang_that_is_over_is_not_shown(run):
 def test_the_cause_of_an_attempt_that_was_ended_for_it_is_the_hang(run, text, rank, host):
     folder = run.attempt("7", "0.0")
     folder.mkdir(parents=True)
+    for number, node in ((0, "n1"), (3, "n2")):
+        record = run.rank_record("7", "0.0", number)
+        record.write_text(f"76 rank {number} on {node}: the training hung; slurmddp saved nothing\n")
+        os.utime(record, (8, 8))  # before the attempt ends
     write(run, event("attempt_end", 9, status=76, reason=f"hung for 45s: {text}"))
     found = diagnose_attempt(run, "7", "0.0", history.read_outline(run).of_job("7").supervision)
     assert (found.cause, found.rank, found.host) == ("hung", rank, host)

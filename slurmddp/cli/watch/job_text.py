@@ -1,70 +1,44 @@
 """A job as text: its row in the table, its details, its events. Pure; control characters are escaped."""
 
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
 from rich.text import Text
 
-from slurmddp.cli.status_format import format_stall, format_time
-from slurmddp.monitoring.status import JobStatus, Progress
+from slurmddp.cli.status_format import details, format_jobs, show_state
+from slurmddp.monitoring.status import JobStatus
 from slurmddp.runs.history import Event, describe_event
-from slurmddp.text import count, escape_text, format_duration, list_some, shorten_text
+from slurmddp.text import escape_text
 
-HEAD: Final = ("RUN", "JOB", "STATE", "TIME", "STEP", "SAMPLES/S", "LEFT", "LOSS", "LIMIT", "NODELIST(REASON)")
-_NAME_WIDTH: Final = 20
-_REASON_WIDTH: Final = 60
-_MOST_NODES: Final = 4
-
-
-def format_row(job: JobStatus, since_s: float) -> tuple[Text, ...]:
-    """Return the cells of a job below HEAD; Slurm said `since_s` seconds ago how long it has run."""
-    progress, is_running = job.progress or Progress(), job.phase == "running"
-    return (
-        Text(shorten_text(job.name, _NAME_WIDTH)),
-        Text(escape_text(job.job_id)),
-        Text(escape_text(job.state), job.outcome.meaning.colour),
-        _number(job.elapsed_s, lambda elapsed_s: format_duration(elapsed_s + is_running * since_s)),
-        _number(progress.step, lambda step: f"{step:.0f}/{progress.total or '?'}"),
-        _number(progress.samples_per_s if is_running else None, lambda rate: f"{rate:,.4g}"),
-        _number(progress.left_s, format_duration),
-        _number(progress.loss, lambda loss: f"{loss:.4g}"),
-        _number(job.limit_s, format_duration),
-        Text(shorten_text(list_some(job.nodes, _MOST_NODES) if is_running else job.meaning, _REASON_WIDTH)),
-    )
+_SHOWN_ELSEWHERE: Final = ("submitted", "started", "ended", "time", "ends", "progress", "folder", "source", "")
+COLOURS: Final = {"red": "#ff9c9c", "green": "#60d060", "yellow": "#e0c040", "magenta": "#e090e0"}
+"""For the dark background of the screen, with a contrast of 4.5 or more."""
 
 
-def _number(value: float | None, describe: Callable[[float], str]) -> Text:
-    return Text("" if value is None else describe(value), justify="right")
+def format_rows(jobs: Sequence[JobStatus], width: int) -> Iterator[Text]:
+    """Yield the head and the rows of the table of `status`."""
+    head, *lines = format_jobs(jobs, each=True, width=width) or [""]
+    yield Text(head)
+    begin = head.find("STATE")
+    for job, line in zip(jobs, lines, strict=True):
+        row = Text(line)
+        row.stylize(_style(job), begin, begin + len(escape_text(show_state(job)[0])) if begin > 0 else begin)
+        yield row
+
+
+def _style(job: JobStatus) -> str:
+    return f"bold {COLOURS.get(show_state(job)[1], '')}"
 
 
 def format_details(job: JobStatus) -> Text:
-    """Return why a job waits or ended, where it runs, its checkpoint, its restarts and the reason of the last one."""
-    progress = job.progress or Progress()
-    age_s, returns = progress.checkpoint_age_s, (*progress.restarts, *progress.requeues)
-    saved = progress.checkpoint_path or f"of step {progress.checkpoint_step}"
-    words = (
-        job.meaning,
-        f"expected to start {format_time(job.expected_start)}" if job.expected_start else "",
-        format_stall(progress.stall) if progress.stall else "",
-        progress.use,
-        f"on {list_some(job.nodes, _MOST_NODES)}" if job.nodes else "",
-        "" if age_s is None else f"checkpoint {saved}, {format_duration(age_s)} old",
-        count(len(progress.restarts), "restart") if progress.restarts else "",
-        count(len(progress.requeues), "requeue") if progress.requeues else "",
-        f"the last: {max(returns)[1]}" if returns else "",
-    )
-    return Text(
-        escape_text("; ".join(filter(None, words))), "" if job.phase == "running" else job.outcome.meaning.colour
-    )
+    """Return the details that `status` shows of one job, without those that its row or the other parts show."""
+    words = (f"{label}: {text}" for label, text in details(job) if label not in _SHOWN_ELSEWHERE)
+    return Text(escape_text("; ".join(words)), "" if job.phase == "running" and not job.hang else _style(job))
 
 
 def format_event(event: Event) -> Text:
-    """Return an event as a line: time, kind, attempt, and what happened."""
-    step = f"step {event.count('step')}" if "step" in event.fields else ""
-    words = describe_event(event) or event.text("what") or event.text("reason") or step
-    return Text.assemble(
-        (f"{datetime.fromtimestamp(event.time).astimezone():%H:%M:%S} ", "dim"),
-        (escape_text(event.kind), "bold"),
-        f" {escape_text(': '.join(filter(None, (event.attempt, words))))}",
-    )
+    """Return an event as a line: its time, and what happened in words."""
+    at = f"{datetime.fromtimestamp(event.time).astimezone():%H:%M:%S} "
+    words = describe_event(event) or ": ".join(filter(None, (event.kind, event.text("reason"))))
+    return Text.assemble((at, "dim"), escape_text(words))

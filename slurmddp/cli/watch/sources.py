@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Literal, TypeVar
+from typing import Final, TypeVar
 
 from slurmddp.background import run_in_background
 from slurmddp.errors import UsageError
@@ -15,11 +15,11 @@ from slurmddp.monitoring.status import JobStatus, Progress
 from slurmddp.monitoring.status.job_status import read_progress
 from slurmddp.outcome import Phase
 from slurmddp.runs import lookup
-from slurmddp.runs.facts import read_job
+from slurmddp.runs.exit_records import decisive_record, read_records
+from slurmddp.runs.facts import Job, read_job
 from slurmddp.runs.history import Event, History, read_newest
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.log_tail import file_size
-from slurmddp.submission import cancel, requeue
 from slurmddp.text import clean_line
 
 POLL_S: Final = 10.0
@@ -31,7 +31,6 @@ _TAIL_BYTES: Final = 2**22
 """Of longer files of events only this many bytes at the end are read, some 17,000 records."""
 
 Environ = Mapping[str, str]
-Verb = Literal["cancel", "requeue"]
 Result = TypeVar("Result")
 Point = tuple[float, float]
 """A step and its value."""
@@ -50,15 +49,6 @@ def query(words: Sequence[str], runs_dir: str, environ: Environ) -> list[JobStat
     return list({job.job_id: job for job in found}.values())
 
 
-def change_job(verb: Verb, job: JobStatus, environ: Environ, notice: Callable[[str], None]) -> str:
-    """Cancel or requeue a job, and return what was done; `notice` gets what it waits for."""
-    if verb == "cancel":
-        cancel.cancel([job], environ, notice)
-        return f"job {job.job_id} is cancelled"
-    requeue.requeue(job.job_id, exclude=(), environ=environ, notice=notice)
-    return f"job {job.job_id} is requeued"
-
-
 def _sort_key(job: JobStatus) -> tuple[int, float]:
     moment = job.ended or job.started or job.submitted
     return _ORDER.get(job.phase, 3), -moment.timestamp() if moment else 0.0
@@ -75,25 +65,39 @@ class RunView:
     events: tuple[Event, ...] = ()
     output: tuple[str, ...] = ()
     """The last lines of one rank and the batch script, without control characters."""
+    rank: int = 0
+    """The rank whose output it is."""
 
 
-def read_files(job: JobStatus, rank: int) -> RunView:
-    """Return what the files of a job say, with the output of one rank."""
+def read_files(job: JobStatus, rank: int | None) -> RunView:
+    """Return what the files of a job say, with the output of one rank; for None, of the one that matters."""
     if job.run is None:
         return RunView()
     try:
         events = _read_events(job.run, file_size(job.run.events))
-        wanted = Selection(run=job.run, job_id=job.job_id, ranks=frozenset({rank}))
         facts = read_job(job.run, job.job_id, job.slurm, silent=not job.outcome.final, history=events)
+        rank = _find_rank(job.run, facts) if rank is None else rank
+        wanted = Selection(run=job.run, job_id=job.job_id, ranks=frozenset({rank}))
         return RunView(
             progress=read_progress(job.run, facts, now=time.time()),
             loss=_curve(events.all("metrics"), "loss"),
             rate=_curve(events.all("metrics"), "samples_per_s"),
             events=tuple(event for event in facts.history.events if event.kind != "metrics"),
             output=tuple(clean_line(line.text).expandtabs() for line in lines(wanted, _OUTPUT_LINES)),
+            rank=rank,
         )
     except (OSError, UsageError) as error:
-        return RunView(progress=job.progress, output=(str(error),))
+        return RunView(progress=job.progress, output=(str(error),), rank=rank or 0)
+
+
+def _find_rank(run: RunDir, job: Job) -> int:
+    """Return the first rank that hangs, or that failed and ended the last attempt; else 0."""
+    attempt = job.attempts[-1] if job.attempts else None
+    hung = attempt.events.hang.fields.get("hung_ranks") if attempt and attempt.events.hang else None
+    is_over = attempt and not hung and job.outcome.final
+    record = decisive_record(read_records(run.attempt(job.job_id, attempt.name))) if attempt and is_over else None
+    known = hung if isinstance(hung, list) else [record.rank] if record and record.failed else []
+    return next((rank for rank in known if isinstance(rank, int) and rank >= 0), 0)
 
 
 @lru_cache(maxsize=1)

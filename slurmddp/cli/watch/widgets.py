@@ -25,8 +25,6 @@ KEYS: Final = """\
 l  Enter    show the output on the whole screen, and back
 End         follow the output, which stands still above its end
 Tab         go to the events, the output, the jobs
-c           cancel the chosen job, after confirmation
-r           requeue the chosen job, after confirmation
 s           ask Slurm now; it is asked every 10 s
 q  Ctrl-C   quit; jobs go on"""
 
@@ -123,22 +121,19 @@ class LogView(ScrollView, can_focus=True):
         """Return a line of the screen."""
         left, top = self.scroll_offset
         line = self._lines[top + y] if top + y < len(self._lines) else Text()
-        strip = Strip(line.render(self.app.console)).crop_extend(left, left + self.size.width, None)
-        return strip.apply_style(self.rich_style)
+        shown = line[left:]
+        shown.truncate(self.size.width, overflow="ellipsis")
+        return Strip(shown.render(self.app.console)).extend_cell_length(self.size.width).apply_style(self.rich_style)
 
 
-class KeyDialog(ModalScreen[bool]):
-    """Shows a text until a key is pressed; returns whether the key was y."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self._text = Text(text)
+class KeyDialog(ModalScreen[None]):
+    """Shows all keys until one is pressed."""
 
     def compose(self) -> ComposeResult:
         """Show the text."""
-        yield Static(self._text)
+        yield Static(Text(KEYS))
 
     def on_key(self, event: events.Key) -> None:
-        """Take the answer."""
+        """Close it."""
         event.stop()
-        self.dismiss(event.key in ("y", "Y"))
+        self.dismiss()

@@ -15,13 +15,11 @@ import msgspec
 
 from slurmddp.config.job_files import configuration_folders, read_and_check_owner
 from slurmddp.config.toml import describe_place, parse_toml
-from slurmddp.diagnose.rule_types import Place, Rule, compile_set
+from slurmddp.diagnose.rule_types import Place, Rule, Trait, compile_set
 from slurmddp.errors import UsageError
 
 _FOLDER: Final = Path(__file__).parent
 _KIND: Final = "rules file"
-_TAKE_ANY: Final = frozenset({"exception", "exit-status", "refused"})
-"""Their patterns take nearly any text for an exception."""
 _TRIED: Final[Mapping[Place, tuple[Place, ...]]] = {
     "line": ("line",),
     "exception": ("exception", "line"),
@@ -87,11 +85,11 @@ def check_rule(rule: Rule) -> None:
     """Raise ValueError for a regex that is none or is not in its example, and for an unknown `{name}`."""
     if not rule.regex:
         raise ValueError("it needs a regex")
-    filled = {name for _, name, _, _ in Formatter().parse(rule.what) if name is not None}
-    if wrong := filled - rule.names:
-        raise ValueError(f"what names {{{min(wrong)}}}, which no group of the regex has")
-    if rule.match(rule.example) is None:
+    if (found := rule.match(rule.example)) is None:
         raise ValueError(f"the regex is not found in its example: {rule.example}")
+    filled = {name for _, name, _, _ in Formatter().parse(rule.what) if name is not None}
+    if wrong := filled - found.keys():
+        raise ValueError(f"what names {{{min(wrong)}}}, which no group of the regex has")
 
 
 @lru_cache(maxsize=4096)
@@ -116,7 +114,7 @@ def _patterns_for(place: Place) -> tuple[tuple[Rule, ...], Any]:
     """
     rules = [rule for rule in (*load_rules().site, *load_rules().own) if rule.regex and rule.place in _TRIED[place]]
     if place == "end":
-        rules = [rule for rule in rules if not (rule.key in _TAKE_ANY and rule.place == "exception")]
+        rules = [rule for rule in rules if not ("any text" in rule.traits and rule.place == "exception")]
     rules.sort(key=lambda rule: (rule.general, rule.place == "end"))
     found = compile_set(pattern for rule in rules for pattern in rule.patterns)
     return tuple(rule for rule in rules for _ in rule.patterns), found
@@ -132,3 +130,9 @@ def find_state_rule(state: str, exit_code: str) -> Rule | None:
 def end_causes() -> Mapping[str, Rule]:
     """Return what the ends of ranks mean: by the signal, `status`, `step`, `silent`: no record, `launcher` in all."""
     return {rule.end: rule for rule in load_rules().own if rule.end}
+
+
+@cache
+def causes_with(trait: Trait) -> frozenset[str]:
+    """Return the keys of our causes with a trait."""
+    return frozenset(rule.key for rule in load_rules().own if trait in rule.traits)

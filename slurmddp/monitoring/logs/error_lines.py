@@ -6,10 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-import re2
-
 from slurmddp.diagnose.line_meanings import means
-from slurmddp.diagnose.rule_types import quiet_options
+from slurmddp.diagnose.rule_types import compile_set
 from slurmddp.diagnose.rules import load_rules
 from slurmddp.monitoring.logs.merge import Line
 from slurmddp.runs.log_tail import relative_path
@@ -58,7 +56,7 @@ class Errors:
             if own.strip() and not own.startswith((b" ", b"\t")):
                 self._inside.discard(path)
             return True
-        if not _pattern().search(text.rstrip(b"\r\n")):
+        if not _pattern().Match(text.decode("utf-8", "replace").rstrip("\r\n")):
             return False
         if _TRACEBACK.search(text):
             self._inside.add(path)
@@ -67,10 +65,6 @@ class Errors:
 
 @cache
 def _pattern() -> Any:
-    """Return what finds any of the texts in the bytes of a line, by one automaton, in linear time."""
-    options = quiet_options()
-    options.encoding = re2.Options.Encoding.LATIN1
+    """Return what finds any of the texts in a line, by one automaton, in linear time."""
     rules = (rule for rule in load_rules().own if rule.key != "exception" or not rule.general)  # it takes any word
-    known = (pattern for rule in rules for pattern in rule.patterns)
-    texts = (re.sub(r"\(\?P<\w+>", "(?:", text) for text in (*_GENERAL, *known))  # several rules share names of groups
-    return re2.compile("|".join(f"(?:{text})" for text in texts).encode(), options)
+    return compile_set([*_GENERAL, *(pattern for rule in rules for pattern in rule.patterns)])

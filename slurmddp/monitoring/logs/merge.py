@@ -1,8 +1,9 @@
 """A job's output as lines, merged by time as far as that is known. Reads the files, a block at a time.
 
 Attempts follow each other. Within an attempt, lines are ordered by their timestamps. A line without one stands behind
-the line before it in its file; lines before the first timestamp stand at the attempt's beginning. The batch script's
-lines have timestamps; lines of srun between them belong to the next one. Lines of the same time are ordered by rank.
+the line before it in its file; lines before the first timestamp stand at the attempt's beginning. Outputs without any
+timestamp stand where one of them was last changed. The batch script's lines have timestamps; lines of srun between them
+belong to the next one. Lines of the same time are ordered by rank.
 """
 
 import heapq
@@ -104,7 +105,7 @@ class Selection:
         missing: frozenset[int] = (self.ranks or frozenset()) - {source.number for source in found} - {0}
         if missing:
             there = [source.number for source in log_files.attempt_sources(self.run, self.job_id, attempt, None)]
-            known = f"the last with output is {max(there)}" if there else "none has printed anything"
+            known = f"the last with output is {max(there)}" if there else "no rank has a file there"
             raise UsageError(f"rank {min(missing)} has no output in attempt {attempt} of job {self.job_id}; {known}")
         return found
 
@@ -142,7 +143,11 @@ def _attempt_lines(wanted: Selection, attempt: str, tail: int | None) -> Iterato
     """Yield the lines of one attempt in order; with `tail` at least so many of the last."""
     found = wanted.sources(attempt) if attempt else []
     block = max(_LEAST_BYTES, min(READ_BYTES, BUDGET_BYTES // max(1, len(found))))
-    streams = [_rank_lines(source, _read(wanted, source, block, tail), wanted) for source in found]
+    untimed = [source for source in found if not _has_times(source, wanted.since, block // 4)]
+    # a second earlier than the files say, since timestamps are often whole seconds
+    changed = max((modification_time(source.path) or 0.0 for source in untimed), default=0.0) - 1.0
+    places = dict.fromkeys(untimed, changed)
+    streams = [_rank_lines(one, _read(wanted, one, block, tail), wanted, places.get(one, -math.inf)) for one in found]
     if wanted.batch:
         streams.append(_batch_lines(wanted, attempt, tail))
     records = read_records(wanted.run.attempt(wanted.job_id, attempt)) if wanted.failed_first else ()
@@ -155,8 +160,15 @@ def _attempt_lines(wanted: Selection, attempt: str, tail: int | None) -> Iterato
     return (line for _, line in heapq.merge(*streams, key=place))
 
 
-def _rank_lines(source: Source, rows: Iterable["_Row"], wanted: Selection) -> Iterator[_Timed]:
-    """Yield the wanted lines of a rank, or of a launcher, each at its time.
+def _has_times(source: Source, since: float, limit: int) -> bool:
+    """Return whether the first or the last bytes of an output have a timestamp."""
+    reader, begins = _timestamp_reader(source, since), (0, max(0, file_size(source.path) - limit))
+    texts = (text for begin in begins for text in GrowingFile(source.path, begin).read_lines(limit, rest=True))
+    return any(reader(text) is not None for text in texts)
+
+
+def _rank_lines(source: Source, rows: Iterable["_Row"], wanted: Selection, earliest: float) -> Iterator[_Timed]:
+    """Yield the wanted lines of a rank, or of a launcher, each at its time, or at the `earliest` place.
 
     The timestamps of other lines are read only when a wanted line follows them.
     """
@@ -171,7 +183,8 @@ def _rank_lines(source: Source, rows: Iterable["_Row"], wanted: Selection) -> It
         own_time = reader(row.text)
         at = at if own_time is None else max(at, own_time)
         told: Told = "line" if own_time is not None else "" if math.isinf(at) else "before"
-        yield at, Line(row.text, source, source.attempt, at if told == "before" else own_time, told, row.number)
+        time = at if told == "before" else own_time
+        yield max(at, earliest), Line(row.text, source, source.attempt, time, told, row.number)
 
 
 def _batch_lines(wanted: Selection, attempt: str, tail: int | None) -> Iterator[_Timed]:
@@ -197,7 +210,7 @@ def _batch_lines(wanted: Selection, attempt: str, tail: int | None) -> Iterator[
             at = at if time is None else max(at, time)
             yield from _release(wanted, held, at if has_begun else -math.inf, time)
         has_begun = has_begun or row.end > begin
-    yield from _release(wanted, held, math.inf, None)
+    yield from _release(wanted, held, max(at, modification_time(source.path) or at), None)
 
 
 def _release(wanted: Selection, held: deque[Line], at: float, time: float | None) -> Iterator[_Timed]:

@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,22 +16,12 @@ from slurmddp.runs.files import open_or_empty
 from slurmddp.runs.history import Event, describe_event
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.job_info import JobInfo, JobRef, Source
-from slurmddp.text import clean_line, mask_secrets
+from slurmddp.text import mask_secrets
 
 _PACE: Final = 20
 """The pace is computed from so many records."""
 _LONGEST_S: Final = 1e10
 """Three centuries: a training with so many steps has no end."""
-_READ_BYTES: Final = 2**18
-"""From the beginning of an attempt's output; trackers print their lines when they start."""
-_OFFLINE: Final = "wandb, offline"
-_LINES: Final = {
-    "wandb": re.compile(r"^wandb: .*View run\b.* at:? (https?://\S+)", re.MULTILINE),
-    _OFFLINE: re.compile(r"^wandb: Run data is saved locally in (\S+/offline-run-)\S+(-\w+)$", re.MULTILINE),
-    "MLflow": re.compile(r"^(?!wandb)\S+ View run .* at: (https?://\S+)", re.MULTILINE),
-    "Comet": re.compile(r"^COMET \w+: Experiment is live on \S+ (https?://\S+)", re.MULTILINE),
-}
-"""What wandb 0.31, MLflow 3.17 (at a run's end) and comet_ml 3 print."""
 
 Happened = tuple[float, str]
 """When, in seconds since 1970, and why."""
@@ -62,8 +52,6 @@ class Progress:
     """Starts of the ranks in the same allocation, the oldest first."""
     requeues: tuple[Happened, ...] = ()
     """Returns to the queue, the oldest first."""
-    trackers: tuple[str, ...] = ()
-    """Where experiment trackers show the run: `wandb: https://...`. Empty if many jobs were asked for."""
     damage: tuple[str, ...] = ()
     """Records that were left out, as in `events.jsonl: line 812 is cut off`. Empty if many jobs were asked for."""
 
@@ -86,6 +74,13 @@ class JobStatus:
     started: datetime | None = None
     ended: datetime | None = None
     elapsed_s: int | None = None
+    """Since Slurm started it last."""
+    total_s: int | None = None
+    """How long its run has had nodes by then, in all jobs and attempts; None when not all of it is on record."""
+    node_hours: float | None = None
+    """The same, times the nodes."""
+    gpu_hours: float | None = None
+    """The same, times the GPUs of a node; None for a job without GPUs."""
     limit_s: int | None = None
     """None without a limit, or when it is not known."""
     nodes: tuple[str, ...] = ()
@@ -114,7 +109,12 @@ class JobStatus:
     @property
     def phase(self) -> Phase:
         """Where in its life the job is."""
-        return self.outcome.kind.phase
+        return self.outcome.meaning.phase
+
+    @property
+    def hang(self) -> Happened | None:
+        """Since when its ranks hang, and which stands out; None if they do not."""
+        return self.progress.stall if self.progress else None
 
     @property
     def exit_status(self) -> str:
@@ -127,6 +127,12 @@ def read_spec(run: RunDir) -> dict[str, Any]:
     with suppress(ValueError, RecursionError), open_or_empty((run.sweep or run).spec) as file:
         return tomllib.load(file)
     return {}
+
+
+def count_gpus(spec: Mapping[str, Any]) -> int:
+    """Return the GPUs of a node, by the job as it was last submitted."""
+    number = str(spec.get("gpus-per-node", "")).rpartition(":")[2]
+    return int(number) if re.fullmatch("[0-9]{1,3}", number) else 0
 
 
 def read_progress(run: RunDir, job: Job, *, now: float) -> Progress:
@@ -177,25 +183,3 @@ def last_seen(run: RunDir, job: Job) -> float | None:
     with suppress(OSError):
         times.append(run.batch_log(job.job_id).stat().st_mtime)
     return max(times, default=None)
-
-
-def last_start(job: Job) -> float | None:
-    """Return when a job's last start by Slurm began, in seconds since 1970; None when that is not among the events."""
-    starts = [one for one in job.attempts if one.events.last("attempt_start")]
-    last = starts[-1].name.partition(".")[0] if starts else ""
-    return next((one.events.began for one in starts if one.name == f"{last}.0"), None)
-
-
-def find_tracker_links(run: RunDir, job_id: str) -> tuple[str, ...]:
-    """Return, for each tracker of the job's newest attempt with output: its name, and an address or what to type."""
-    for attempt in reversed(run.attempts(job_id)):
-        with open_or_empty(run.rank_log(job_id, attempt, 0), grows=True) as log:
-            # a line with a link is short, and the time of the patterns grows with the square of a long one
-            text = "\n".join(clean_line(line[:1000]) for line in log.read(_READ_BYTES).splitlines())
-        found = {name: line.search(text) for name, line in _LINES.items()}
-        links = {name: str(mask_secrets(match[1])) for name, match in found.items() if match}
-        if offline := found[_OFFLINE]:  # files of several attempts of one run
-            links[_OFFLINE] = f"`wandb sync --yes {offline[1]}*{offline[2]}` uploads it"
-        if links:
-            return tuple(f"{name}: {link}" for name, link in links.items())
-    return ()

@@ -1,23 +1,26 @@
 """Queries the status of jobs: with few questions to Slurm, and from the runs' files where it is silent."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
-from typing import Any, Final
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final, cast
 
 from slurmddp.monitoring.status.job_status import (
     JobStatus,
     Progress,
-    find_tracker_links,
+    count_gpus,
     last_seen,
-    last_start,
     read_progress,
+    read_spec,
 )
 from slurmddp.monitoring.status.slurm_answers import FEW, Answers, RequestedJob
 from slurmddp.outcome import Kind, Outcome
-from slurmddp.runs.facts import Job, judge_by_slurm, read_job
+from slurmddp.runs.allocations import Allocation, allocations_of, list_allocations
+from slurmddp.runs.facts import Job, Run, judge_by_slurm, read_job, read_run
 from slurmddp.runs.files import TAIL_BYTES
 from slurmddp.runs.history import History, read_newest, read_outline
 from slurmddp.runs.layout import RunDir
@@ -26,7 +29,7 @@ from slurmddp.runs.submissions import Origin, read_origin, settings_of, submissi
 from slurmddp.slurm.hostlist import try_expand
 from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.slurm.pending_reasons import explain
-from slurmddp.slurm.states import meaning_of
+from slurmddp.slurm.states import find_state
 from slurmddp.slurm.values import LATEST_START, parse_moment
 
 MANY: Final = 100
@@ -64,7 +67,31 @@ def query_targets(
         rows = [_from_row(job, row, answers, histories) for row in answers.rows[job]]
         return rows or [_from_files(job, answers, histories)]
 
-    return [[status for job in group for status in statuses(job)] for group in wanted]
+    grouped = [[status for job in group for status in statuses(job)] for group in wanted]
+    return [
+        [one for run, own in groupby(group, attrgetter("run")) for one in histories.add_totals(run, [*own])]
+        for group in grouped
+    ]
+
+
+def read_facts(run: RunDir, statuses: Sequence[JobStatus], history: History | None = None) -> Run:
+    """Return what happened in a run whose jobs have these statuses; `history` as for `read_run`."""
+    answers = {one.job_id: one.slurm for one in statuses if one.slurm}
+    return read_run(run, answers, silent=any(one.silence for one in statuses), history=history)
+
+
+def read_runs(parts: Sequence[Target], environ: Environ) -> Iterator[Run]:
+    """Yield what happened in each of very many runs: Slurm is asked once, of the jobs that have recorded no end.
+
+    It is asked of cancelled ones too: to the ranks, a batch script that was ended by a signal looks the same.
+    """
+    runs, unended = [read_run(cast("RunDir", part.run), silent=True) for part in parts], list[Target]()
+    for run, part in zip(runs, parts, strict=True):
+        ends = {job.job_id: job.outcome for job in run.jobs}
+        recorded = {job for job, end in ends.items() if end.final and end.kind is not Kind.CANCELLED}
+        unended.append(part.only(tuple(job for job in part.jobs if job not in recorded)))
+    for run, statuses in zip(runs, query_targets(unended, environ, brief=True), strict=True):
+        yield read_facts(run.folder, statuses, run.history) if statuses else run
 
 
 def last_submission(target: Target) -> Target:
@@ -100,7 +127,6 @@ def _requested_jobs(targets: Sequence[Target]) -> list[list[RequestedJob]]:
             job_id=job_id,
             run=run,
             submitted=parse_moment(record.get("time")),
-            sha256=str(record.get("sha256") or ""),
             name=origin.name,
             elsewhere=origin.elsewhere,
         )
@@ -125,14 +151,21 @@ class _RunHistories:
             self._read[run] = read_outline(run) if few else read_newest(run, size=TAIL_BYTES if some else _LINES_BYTES)
         return read_job(run, job_id, slurm, silent=silent, history=self._read[run])
 
+    def add_totals(self, run: RunDir | None, statuses: list[JobStatus]) -> list[JobStatus]:
+        """Return statuses of a run with the time of all its starts up to their own, if its events are all known."""
+        history = self._read.get(run) if run else None
+        if run is None or self.brief or not (history and history.events and history.is_whole):
+            return statuses
+        allocations = list_allocations(read_facts(run, statuses, history), now=self.now)
+        gpus = count_gpus(read_spec(run))
+        return [_add_total(one, allocations, gpus) for one in statuses]
+
     def read_progress(self, run: RunDir, job: Job) -> Progress | None:
-        """Return how far a job is; of few jobs, also where their trackers show them."""
+        """Return how far a job is; of few jobs, also which records were left out."""
         if self.brief:
             return None
         progress = read_progress(run, job, now=self.now)
-        if self.jobs > FEW:
-            return progress
-        return replace(progress, trackers=find_tracker_links(run, job.job_id), damage=self._read[run].damage)
+        return progress if self.jobs > FEW else replace(progress, damage=self._read[run].damage)
 
 
 def _from_row(job: RequestedJob, row: JobInfo, answers: Answers, histories: _RunHistories) -> JobStatus:
@@ -142,8 +175,7 @@ def _from_row(job: RequestedJob, row: JobInfo, answers: Answers, histories: _Run
         row = answers.add_exit_status(row)
         facts = histories.read_job(run, job_id, row, silent=False)
     outcome = facts.outcome if facts else judge_by_slurm(row)
-    cancelled_in_queue = row.state == "CANCELLED" and not row.nodes
-    reason = "" if cancelled_in_queue else row.reason
+    reason = "" if row.was_cancelled_in_queue else row.reason
     is_queued = row.phase == "queued"
     is_soon = row.started and row.started.timestamp() - histories.now < LATEST_START.total_seconds()
     seen = last_seen(run, facts) if run and facts and answers.queue.silence and not outcome.final else None
@@ -156,7 +188,7 @@ def _from_row(job: RequestedJob, row: JobInfo, answers: Answers, histories: _Run
         meaning=_meaning(outcome, reason, job_id, row),
         expected_start=row.started if is_queued and is_soon else None,  # later it is a guess
         submitted=job.submitted or row.submitted,  # Slurm's own time is that of the last requeue
-        started=None if is_queued or cancelled_in_queue else row.started,
+        started=None if is_queued or row.was_cancelled_in_queue else row.started,
         ended=row.ended if row.has_ended else None,
         elapsed_s=row.elapsed_s,
         limit_s=row.limit_s,
@@ -171,6 +203,15 @@ def _from_row(job: RequestedJob, row: JobInfo, answers: Answers, histories: _Run
     )
 
 
+def _add_total(status: JobStatus, allocations: Sequence[Allocation], gpus: int) -> JobStatus:
+    ends = [end for end, one in enumerate(allocations, start=1) if one.job_id == status.job_id]
+    if not ends:
+        return status
+    counted = allocations[: ends[-1]]
+    total_s, hours = sum(one.end - one.begin for one in counted), sum(one.node_hours for one in counted)
+    return replace(status, total_s=int(total_s), node_hours=hours, gpu_hours=hours * gpus or None)
+
+
 def _from_files(job: RequestedJob, answers: Answers, histories: _RunHistories) -> JobStatus:
     silence = "" if job.ref.is_local else answers.queue.silence
     name = job.run.path.name if job.run else ""
@@ -180,7 +221,8 @@ def _from_files(job: RequestedJob, answers: Answers, histories: _RunHistories) -
     facts = histories.read_job(job.run, job.job_id, None, silent=bool(silence))
     outcome, seen = facts.outcome, last_seen(job.run, facts)
     runs = job.ref.is_local and outcome.kind is Kind.RUNNING
-    began = last_start(facts) if runs or outcome.final else None
+    is_told = facts.history.is_whole and (runs or outcome.final)
+    began = next((one.begin for one in reversed(allocations_of(facts, histories.now)) if is_told), None)
     meaning = outcome.reason
     if outcome.kind is Kind.UNKNOWN and not job.ref.is_local:
         meaning = silence or _unknown_reason(job, answers.names.get(job.ref.array_id, ""))
@@ -215,8 +257,8 @@ def _meaning(outcome: Outcome, reason: str, job_id: str, row: JobInfo) -> str:
         return outcome.reason
     if row.preempted and row.state == "RUNNING":
         return "it is being preempted: it has its grace time to save in"
-    stands = meaning_of(row.state, job_id)
-    if stands or outcome.kind.phase != "queued":
+    stands = find_state(row.state).meaning.format(job=job_id)
+    if stands or outcome.meaning.phase != "queued":
         return stands
     why = explain(reason, job_id)
     return "; ".join(part for part in (why.meaning, why.advice) if part)

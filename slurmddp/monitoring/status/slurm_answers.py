@@ -1,11 +1,9 @@
 """Asks Slurm for some jobs: squeue, then sacct for those it does not know, then scontrol for a few. No files.
 
 A cluster that was set up again gives the same job numbers again. A row is the run's job when it has the name of the
-run and was not submitted earlier. A requeued job has a later time of submission (22.05); so has another job of the
-same number and name, and only its script shows the difference.
+run and was not submitted earlier; a requeued job has a later time of submission (22.05).
 """
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -23,8 +21,6 @@ TIMEOUT_S: Final = 20.0
 """How long each of Slurm's programs may take."""
 FEW: Final = 8
 """Up to so many jobs, or running jobs among many, scontrol is asked for details."""
-_MAX_SCRIPT_CHECKS: Final = 20
-"""The scripts of up to so many jobs are compared, with one question for each."""
 SLACK: Final = timedelta(minutes=5)
 """The clocks of this machine and of the controller may differ by so much."""
 
@@ -36,7 +32,6 @@ class RequestedJob:
     job_id: str
     run: RunDir | None = None
     submitted: datetime | None = None
-    sha256: str = ""
     name: str = ""
     """The job's name in Slurm: that of the run's folder at the submission."""
     elsewhere: Path | None = None
@@ -56,13 +51,11 @@ class Answers:
     environ: Mapping[str, str]
     queue: Listing = field(default_factory=Listing)
     rows: dict[RequestedJob, list[JobInfo]] = field(default_factory=dict)
-    reused_numbers: set[RequestedJob] = field(default_factory=set)
-    """Jobs whose number now belongs to another job of the same name."""
 
     def ask(self, *, brief: bool = False) -> None:
         """Ask squeue, then sacct for jobs it does not know; not for runs on this machine.
 
-        Unless `brief`, ask scontrol for details of a few, and for the scripts of those that may be other jobs.
+        Unless `brief`, ask scontrol for details of a few.
         """
         asked = [job for job in self.wanted if not job.ref.is_local]
         self.rows = {job: [] for job in self.wanted if job.ref.is_local}
@@ -71,8 +64,6 @@ class Answers:
         ids = list(dict.fromkeys(job.job_id for job in asked))
         self.queue = queries.queue(ids, self.environ, timeout_s=TIMEOUT_S)
         self._add_rows(asked, self.queue.jobs)
-        if not brief:
-            self._drop_other_jobs()
         self._ask_accounting(asked)
         running = [job for job in asked if any(row.state == "RUNNING" for row in self.rows[job])]
         detailed = asked if len(asked) <= FEW else running  # only scontrol shows that one is being preempted
@@ -97,25 +88,11 @@ class Answers:
         for job in wanted:
             known = self.rows.setdefault(job, [])
             ids = {row.job_id for row in known}
-            for row in self._own_rows(job, nearest.rows_of(job)):
+            for row in newest_rows(matching_rows(job, nearest.rows_of(job))):
                 may_be = row.source == "squeue" or self.queue.silence or row.has_ended
                 if may_be and row.job_id not in ids:
                     known.append(row)
             self.rows[job] = newest_rows(known)
-
-    def _own_rows(self, job: RequestedJob, rows: Iterable[JobInfo]) -> list[JobInfo]:
-        found = newest_rows(matching_rows(job, rows))
-        return [row for row in found if not (job in self.reused_numbers and is_doubtful(job, row))]
-
-    def _drop_other_jobs(self) -> None:
-        """Remove the rows of jobs that have a run's number and name, but another script."""
-        doubts = [job for job in self.wanted for row in self.rows[job] if is_doubtful(job, row)]
-        deadline = time.monotonic() + TIMEOUT_S
-        for job in list(dict.fromkeys(doubts))[:_MAX_SCRIPT_CHECKS]:
-            left_s = max(0.0, deadline - time.monotonic())
-            if queries.script_digest(job.ref.array_id, self.environ, timeout_s=left_s) not in (None, job.sha256):
-                self.reused_numbers.add(job)
-                self.rows[job] = []
 
     def _ask_accounting(self, asked: Sequence[RequestedJob]) -> None:
         """Ask sacct for jobs that squeue does not know, and for arrays, of which it may know more ended tasks."""
@@ -140,7 +117,7 @@ class Answers:
             answer = queries.controller(job.job_id, self.environ, timeout_s=TIMEOUT_S)
             if answer.silence:
                 return
-            shown = {row.job_id: row for row in self._own_rows(job, answer.jobs)}
+            shown = {row.job_id: row for row in newest_rows(matching_rows(job, answer.jobs))}
             for number, row in enumerate(rows):
                 if more := shown.get(row.job_id):
                     rows[number] = row._replace(
@@ -167,12 +144,6 @@ def matching_rows(wanted: RequestedJob, rows: Iterable[JobInfo]) -> list[JobInfo
             break
         own.append(row)
     return own
-
-
-def is_doubtful(wanted: RequestedJob, row: JobInfo) -> bool:
-    """Return whether only the script can tell: the row was submitted later, by requeueing or as another job."""
-    late = row.submitted and wanted.submitted and row.submitted > wanted.submitted + SLACK
-    return bool(late and wanted.sha256)
 
 
 def newest_rows(rows: Sequence[JobInfo]) -> list[JobInfo]:

@@ -77,7 +77,7 @@ class Checkpointer:
         self._training = TrainingState(model=model, shared=shared, own=own or {}, device=self._session.device)
         self._every_steps, self._every_s = every_steps, EVERY_S if every_steps is every_s is None else every_s
         self._loop = LoopStop(self._session.stopping)
-        self._stragglers = Stragglers(self._training.modules.values(), self._session)
+        self._stragglers = Stragglers(self._training.wrappers, self._session)
         self._step_timer: StepTimer | None = None
         self.step = 0
         """Steps finished, since the weights were new."""
@@ -101,7 +101,7 @@ class Checkpointer:
             if epochs is None or self._sampler is None:
                 raise RankError("steps(): give total, or epochs and a slurmddp.Sampler as `sampler`")
             total = self.step + self._sampler.steps_until(epochs)
-        self._step_timer = timer_from_environment(self._training.modules.values(), self._session.device)
+        self._step_timer = timer_from_environment(self._training.wrappers, self._session.device)
         self.total = min(total, self.step + self._step_timer.asked) if self._step_timer else total
         self._begin_loop()
         try:
@@ -201,8 +201,8 @@ def _open_store(given: str | Path | None, keep: int, ours: session.Session) -> S
     ours.folders.add(folder.resolve())
     if ours.is_main:
         folder.mkdir(parents=True, exist_ok=True)
-        ensure_identity(folder, ours.print)
+        ensure_identity(folder)
     if ours.control:
         dist.barrier(ours.control)
     owner = ownership_of(run_dir.owner, os.environ) if run_dir else None
-    return Store(folder, identity=ensure_identity(folder, ours.print), keep=keep, owner=owner, say=ours.print)
+    return Store(folder, identity=ensure_identity(folder), keep=keep, owner=owner, say=ours.print)

@@ -18,6 +18,7 @@ class Layout:
     """The order in which one model's gradients became ready in its first backward."""
 
     def __init__(self, model: DistributedDataParallel) -> None:
+        self.wrapper = model
         rebuilds = not (model.static_graph or model.find_unused_parameters)
         self._model = model if rebuilds else None
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -49,15 +50,14 @@ class Layout:
     def restore(self, order: list[int]) -> None:
         """Make a fresh model build the buckets that follow from `order`, all ranks together.
 
-        Parameters, gradients, buffers and random numbers do not change. A model with other parameters is left alone.
-        A backward pass makes the gradients ready in that order, by torch's own steps before and after a forward, with a
-        chain in place of the program's module, so that neither its code nor its hooks run. torch has no public names
-        for them (2.4 to 2.13). With `device_ids`, it needs an input.
+        Parameters, gradients and random numbers do not change; buffers become those of rank 0, as in each forward. A
+        model with other parameters is left alone. A backward pass makes the gradients ready in that order, by torch's
+        own steps before and after a forward, with a chain in place of the program's module, so that neither its code
+        nor its hooks run. torch has no public names for them (2.4 to 2.13). With `device_ids`, it needs an input.
         """
         if self._model is None or not self._fits(order):
             return
         gradients = [parameter.grad for parameter in self._parameters]
-        buffers = [buffer.clone() for buffer in self._model.module.buffers()]
         self._model._pre_forward(None)  # type: ignore[no-untyped-call]  # noqa: SLF001 - as above
         end = torch.zeros((), device=self._parameters[0].device, requires_grad=True)
         for place in reversed(order):
@@ -65,8 +65,6 @@ class Layout:
         self._model._post_forward(end).backward()  # type: ignore[no-untyped-call]  # noqa: SLF001 - as above
         for parameter, gradient in zip(self._parameters, gradients):
             parameter.grad = gradient
-        for buffer, content in zip(self._model.module.buffers(), buffers):
-            buffer.copy_(content)
         self.order = order
 
     def _fits(self, order: list[int]) -> bool:

@@ -10,12 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.distributed as dist
 from torch import nn
 
 from slurmddp.errors import RankError
-from slurmddp.runtime.checkpoint.own_states import OwnState, open_row, pack
+from slurmddp.runtime.checkpoint.own_states import Buffers, OwnState, Partners, open_states, pack, seal
 from slurmddp.runtime.checkpoint.staging import State
 from slurmddp.runtime.checkpoint.survivors import versions_of
 from slurmddp.runtime.launch.process import print_line
@@ -26,47 +24,43 @@ class LastStep:
     """The last finished step. All ranks make it, and call its methods but `save` alike."""
 
     def __init__(self, stop: LoopStop, module: nn.Module, collect: Callable[[], State] = dict) -> None:
-        """Agree on the length of a message; `collect` returns what only this rank has, apart from its buffers."""
-        self._stop, self._rank, self._module, self._collect = stop, stop.stopping.rank, module, collect
+        """Keep nothing yet; `collect` returns what only this rank has, apart from its buffers."""
+        self._stop, self._rank, self._collect = stop, stop.stopping.rank, collect
         self._parameters = [*module.parameters()]
         self._names = module.state_dict().keys() & dict(module.named_buffers(remove_duplicate=False)).keys()
         """Of the buffers that a checkpoint has."""
-        self._step = self._shared = -1
-        """The last finished one, and the last one whose messages have come."""
+        self._is_alike = not self._names and collect is dict
+        """Whether all ranks have the same."""
+        self._buffers = Buffers({"model": module} if self._rank.is_main else {})
+        self._step = -1
+        """The last finished one."""
         self._versions: list[int] | None = None
         """Of each parameter after that step; None where this rank cannot save it."""
         self._is_forgotten = False
         self._is_final = True
         """Whether no step has changed what was sent before its end."""
-        self._sent = self._pack()
-        self._received: list[torch.Tensor] = []
-        room = torch.tensor(len(self._sent) + 4096)  # it may grow a little
-        dist.all_reduce(room, dist.ReduceOp.MAX, stop.group)
-        self._room = int(room)
+        self._sent = self._own = OwnState(self._rank.attempt, -1, self._rank.rank, is_early=True, state=b"")
+        """This rank's state that was sent last, and that of the last finished step."""
+        self._partners = Partners(self._rank, stop.group, range(1, self._rank.world_size))
 
     def _pack(self) -> bytes:
         """Return what only this rank has, and as rank 0 the buffers, which DDP takes from there."""
-        named = self._module.named_buffers(remove_duplicate=False) if self._names and self._rank.is_main else ()
-        buffers = {name: buffer for name, buffer in named if name in self._names}
-        return pack({"own": self._collect(), "buffers": buffers, "is_final": self._is_final})
+        buffers = self._buffers.read().get("model", {})
+        return pack({"own": self._collect()}, {path: buffers[path] for path in buffers if path in self._names})
 
     def share(self, step: int) -> None:
         """Give all ranks what this one has before its optimizer begins this step, and wait for theirs."""
-        received: list[torch.Tensor] = []
-        if self._names or self._collect is not dict:
-            self._sent = self._pack()
-            own = OwnState(self._rank.attempt, step, self._rank.rank, is_early=True, state=self._sent)
-            sealed = bytearray(own.seal(self._rank.secret).ljust(self._room, b"\0")[: self._room])
-            message = torch.frombuffer(sealed, dtype=torch.uint8)
-            received = [torch.zeros_like(message) for _ in range(self._rank.world_size)]
-            dist.all_gather(received, message, self._stop.group)
-        self._versions, self._received, self._shared, self._is_forgotten = None, received, step, False
+        self._sent = OwnState(self._rank.attempt, step, self._rank.rank, not self._is_final, self._pack())
+        if not self._is_alike:
+            self._partners.send(seal(self._rank.secret, self._sent))
+            self._partners.receive()
+        self._versions, self._is_forgotten = None, False
 
     def finish(self, step: int) -> None:
         """Note a finished step, unless it has changed what was sent."""
-        self._step = step
-        self._is_final = self._is_final and self._pack() == self._sent
-        self._versions = versions_of(self._parameters) if self._is_final and step == self._shared else None
+        self._step, self._own = step, self._sent
+        self._is_final = self._is_final and self._pack() == self._sent.state
+        self._versions = versions_of(self._parameters) if self._is_final and step == self._sent.step else None
 
     def forget(self) -> None:
         """Note that something follows the last step, such as an evaluation, which a resumed training would not do."""
@@ -83,11 +77,12 @@ class LastStep:
 
     def _read(self) -> list[State]:
         """Return what each rank had after that step; raise RankError where a rank may have had something else."""
-        found = [open_row(row.numpy().tobytes(), self._rank.secret) for row in self._received]
-        states = [one.state for one in found if one and one.state["is_final"]]
-        if len(states) < len(found):
+        known = open_states(seal(self._rank.secret, self._own) + self._partners.kept(self._rank.secret))
+        found = [one for one in known if one.step == self._step and not one.is_early]
+        states = {one.rank: one.state for one in found}
+        if len(states) < self._rank.world_size and not self._is_alike:
             raise RankError("it is not known what each rank alone had at its end")
-        return states
+        return [states[rank] for rank in sorted(states)]
 
     def save(self, new: Path, final: Path, write: Callable[[Path, list[Any], State], None]) -> None:
         """Save that step to `final`, as the first rank that makes the folder `new`, if this one still holds it.

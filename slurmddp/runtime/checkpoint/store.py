@@ -26,11 +26,10 @@ import torch
 from slurmddp.errors import PeerError, RankError
 from slurmddp.old_python import dataclass
 from slurmddp.runs.files import create_exclusively, open_regular, sha256_of, sync_folder
-from slurmddp.runs.layout import MANIFEST
+from slurmddp.runs.layout import IDENTITY, MANIFEST
 from slurmddp.runs.ownership import Ownership
 
 FORMAT = 1
-IDENTITY = "identity"
 INDEX = "index.pt"
 """The index of a divided state: the state without its tensors, and where each rank's pieces are."""
 _STEP = re.compile(r"step-([0-9]{9,})")
@@ -38,8 +37,6 @@ _FILE_NAME = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9_.-]{1,200}")
 _LOST = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO, errno.ELOOP, errno.ENXIO, errno.EINVAL, errno.EFBIG}
 """Errors of opening or reading a file that mean its content is lost for good, or that it is none of a checkpoint."""
 _POLL_S = 0.1
-_FULL_LIMIT_S = 60.0
-_FULL_PAUSE_S = 5.0
 _MANIFEST_KINDS = {"format": int, "step": int, "identity": str, "note": dict, "files": dict}
 _FILE_KINDS = {"size": int, "sha256": str}
 
@@ -97,7 +94,7 @@ class Store:
             create_exclusively(self.folder / IDENTITY, self.identity)
         self._remove_leftovers()
         folder = self.folder / f"step-{step:09d}"
-        there = self._verify_own(folder) if folder.exists() else None
+        there = self._verify(folder, thorough=True) if folder.exists() else None
         digest = there.digest if there else self._commit(folder, step, fill, note)
         self._prune()
         return digest
@@ -108,7 +105,7 @@ class Store:
         Newer ones that are broken are renamed. Raises RankError when the newest belongs to another run, FencedError
         when one must be renamed and another attempt owns the run.
         """
-        candidates = (self._verify_own(folder) for folder in self._steps())
+        candidates = (self._verify(folder, thorough=True) for folder in self._steps())
         return next((found for found in candidates if found), None)
 
     def load(self, found: Saved, name: str) -> Any:
@@ -155,19 +152,10 @@ class Store:
         sync_folder(self.folder)
         return digest
 
-    def _verify_own(self, folder: Path) -> Saved | None:
-        """Return a verified checkpoint of this run; None when it is broken, after renaming it."""
-        found = self._verify(folder, thorough=True)
-        if found and found.identity != self.identity:
-            raise RankError(
-                f"checkpoint {folder} belongs to another run ({found.identity}; this one is {self.identity}); "
-                "remove it, or start over with --reset"
-            )
-        return found
-
     def _verify(self, folder: Path, *, thorough: bool) -> Saved | None:
+        """Return a checkpoint, if it is `thorough` one of this run; None when it is broken, after renaming it."""
         try:
-            return _read(folder, thorough=thorough)
+            found = _read(folder, thorough=thorough)
         except _BrokenError as error:
             self.check_owner()
             names = chain([f"broken-{folder.name}"], (f"broken-{folder.name}.{number}" for number in count(1)))
@@ -176,6 +164,12 @@ class Store:
             sync_folder(self.folder)
             self._say(f"checkpoint {folder.name} is broken: {error}; it was renamed to {aside.name}")
             return None
+        if thorough and found.identity != self.identity:
+            raise RankError(
+                f"checkpoint {folder} belongs to another run ({found.identity}; this one is {self.identity}); "
+                "remove it, or start over with --reset"
+            )
+        return found
 
     def _prune(self) -> None:
         checked = [self._verify(folder, thorough=False) for folder in self._steps()]
@@ -206,23 +200,14 @@ class Store:
             self._owner.check()
 
 
-def ensure_identity(folder: Path, say: Callable[[str], None]) -> str:
+def ensure_identity(folder: Path) -> str:
     """Return the identity of the run: 32 hexadecimal digits in the file `identity`, which is made if it is missing.
 
-    While the disk is full, waits for space and says so. Raises PeerError when there is none after a minute, RankError
-    when the file holds something else.
+    Raises OSError when it cannot be written, RankError when the file holds something else.
     """
-    path, end = folder / IDENTITY, time.monotonic() + _FULL_LIMIT_S
-    while not path.exists():
-        try:
-            create_exclusively(path, os.urandom(16).hex())
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            if time.monotonic() > end:
-                raise PeerError(f"{path} cannot be written: {error.strerror}; make space, and submit again") from error
-            say(f"{path} cannot be written: {error.strerror}; waiting for space, for {_FULL_LIMIT_S:.0f} s at most")
-            time.sleep(_FULL_PAUSE_S)
+    path = folder / IDENTITY
+    if not path.exists():
+        create_exclusively(path, os.urandom(16).hex())
     identity = path.read_text(errors="replace").strip()
     if not re.fullmatch(r"[0-9a-f]{32}", identity):
         raise RankError(
@@ -298,21 +283,14 @@ def _decode(manifest: bytes) -> dict[str, Any]:
     match = re.fullmatch(rb'\{\n "checksum": "([0-9a-f]{64})",(.*)', manifest, re.DOTALL)
     if not match or hashlib.sha256(match[2]).hexdigest().encode() != match[1]:
         raise _BrokenError(f"{MANIFEST} does not match its own checksum")
-    try:
+    with suppress(ValueError, RecursionError, LookupError, TypeError, AttributeError):
         content = json.loads(manifest)
-    except (ValueError, RecursionError) as error:
-        raise _BrokenError(f"{MANIFEST} is not JSON: {error}") from error
-    for key, kind in _MANIFEST_KINDS.items():
-        if type(content.get(key)) is not kind:
-            raise _BrokenError(f"{MANIFEST} has no {key}, or one of another kind")
-    if not content["files"]:
-        raise _BrokenError(f"{MANIFEST} names no file")
-    for name, file in content["files"].items():
-        if not isinstance(file, dict) or {key: type(file.get(key)) for key in ("size", "sha256")} != _FILE_KINDS:
-            raise _BrokenError(f"{MANIFEST} has no size or checksum of {name!a}")
-        if not _FILE_NAME.fullmatch(name):
-            raise _BrokenError(f"{MANIFEST} names {name!a}, which is no file of the checkpoint")
-    return dict(content)
+        kinds = {key: type(content[key]) for key in _MANIFEST_KINDS}
+        files = [(name, {key: type(file[key]) for key in _FILE_KINDS}) for name, file in content["files"].items()]
+        fit = [kinds == _FILE_KINDS and _FILE_NAME.fullmatch(name) for name, kinds in files]
+        if kinds == _MANIFEST_KINDS and fit and all(fit):
+            return dict(content)
+    raise _BrokenError(f"{MANIFEST} does not describe a checkpoint")
 
 
 def _read(folder: Path, *, thorough: bool) -> Saved:

@@ -15,24 +15,22 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
-from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from slurmddp.errors import FencedError, RankError
 from slurmddp.runs.files import write_whole
+from slurmddp.runs.layout import SURVIVED
 from slurmddp.runs.training_events import Checkpoint
-from slurmddp.runtime.checkpoint.own_states import OwnState, Partners, is_sealed, open_states, pack
+from slurmddp.runtime.checkpoint.own_states import Buffers, OwnState, Partners, open_states, pack, seal, two_ways
 from slurmddp.runtime.checkpoint.staging import State, map_tensors
 from slurmddp.runtime.checkpoint.store import Store, save_parts
-from slurmddp.runtime.checkpoint.training_state import MODEL, RANKS, STATE, TrainingState, parameters_of
+from slurmddp.runtime.checkpoint.training_state import MODEL, RANKS, STATE, TrainingState, parameters_of, unwrap
 from slurmddp.runtime.exiting.record import write_event
 from slurmddp.runtime.launch.process import print_line
 from slurmddp.runtime.session import Session
-
-_NOTE: Final = "survived.json"
 
 
 class Survivor:
@@ -44,102 +42,79 @@ class Survivor:
         self._parameters = [one for module in training.modules.values() for one in module.parameters()]
         self._known = set(map(id, self._parameters))
         self._tensors: list[torch.Tensor] = []
-        """What a survivor saves as it is, and the version of each after the last finished step."""
-        self._versions: list[int] = []
+        """What a survivor saves as it is."""
+        self._versions: list[int] | None = None
+        """Of each of them after the last finished step; None where this rank cannot save it."""
         self._others: State = {}
         """The states of schedulers and the like after that step, and the options of the optimizers."""
-        self._finished = 0
-        """The last finished step."""
-        self._can_save = False
-        """Whether this rank's own state after it is kept."""
+        self._start = self._finished = -1
+        """The step of the start, and the last finished one."""
         self._has_begun = False
         """Whether an optimizer has begun to change that state."""
         self._partners: Partners | None = None
         self._own: dict[int, OwnState] = {}
-        """This rank's states after the last two steps."""
-        self._kept: dict[tuple[int, int], bytes] = {}
-        """Those of the partners, sealed, by their places."""
+        """This rank's states after the last three steps."""
         self._early = b""
-        """This rank's state after a forward of the step that is going on."""
-        self._message = b""
-        """What the partners get in this step, if there is no early state for them."""
-        self._is_sent = False
-        """Whether they have got something in this step."""
-        self._tried = ["first", "last", "gradients"]
-        """When that state is taken: after the first or the last forward of a step, or when its gradients are there.
-
-        The first of these after which it has never changed.
-        """
+        """This rank's state when the gradients of the step that is going on were there."""
         self._is_proven = False
-        """Whether it has not changed after it in the last step."""
-        self._hooks: tuple[Any, ...] = ()
+        """Whether it was that of the step's end in each step of this start; False before the first one is finished."""
+        self._is_sent = False
+        """Whether the partners have got the message of the step."""
+        self._hook: Any = None
 
     def begin(self, step: int) -> None:
         """Keep the state after each step from now on, where that is possible; all ranks together."""
         self.end()
         on_gpu, session = self._session.device.type != "cpu", self._session
         if self._store and session.control and not (on_gpu or self._training.divided):
-            self._partners = Partners(session, len(pack(self._training.collect_own())))
-            after_forward = self._training.modules["model"].register_forward_hook(self._keep_early)
-            self._hooks = (register_optimizer_step_pre_hook(self._note_begun), after_forward)
+            self._partners = Partners(session, session.control, two_ways(session.world_size))
+            self._buffers = Buffers({name: unwrap(module) for name, module in self._training.modules.items()})
+            self._hook = register_optimizer_step_pre_hook(self._note_begun)
+            self._start, self._finished = step, -1
             self.keep(step)
 
-    def _keep_early(self, model: nn.Module, *_: object) -> None:
-        """Keep what only this rank has after a forward: a rank that dies later may have given its gradients away."""
-        if self._partners is None or self._is_sent or self._has_begun or not model.training:
-            return
-        self._receive(self._partners, self._finished)
-        is_first = self._tried[:1] == ["first"]
-        if self._tried[:1] == ["last"] or (is_first and not self._early):
-            self._early = pack(self._training.collect_own())
-        if is_first and self._is_proven:
-            self._send_early(self._partners)
+    def _pack(self) -> bytes:
+        broadcast = () if self._session.is_main else self._training.find_broadcast()
+        return pack(self._training.collect_own(with_buffers=False), self._buffers.read(but=broadcast))
 
     def _note_begun(self, optimizer: Optimizer, *_: object) -> None:
         if self._partners and not self._has_begun and not self._known.isdisjoint(map(id, parameters_of(optimizer))):
-            if self._tried == ["gradients"]:
-                self._early = pack(self._training.collect_own())
-            self._exchange_early(self._partners)  # before a rank can finish the step
+            if self._is_proven or self._finished == self._start:
+                self._early = self._pack()
+            if self._is_proven:
+                self._send(self._partners, self._keep_own(self._finished + 1, self._early, is_early=True))
+            self._exchange(self._partners)  # before a rank can finish the step
             self._has_begun = True
 
-    def _exchange_early(self, partners: Partners) -> None:
-        if not self._is_sent:
-            self._receive(partners, self._finished)
-            self._send_early(partners)
-        self._receive(partners, self._finished + 1)
-
-    def _send_early(self, partners: Partners) -> None:
+    def _send(self, partners: Partners, *states: OwnState) -> None:
+        partners.send(seal(self._session.secret, *states))
         self._is_sent = True
-        if self._early and self._is_proven:
-            own = self._keep_own(self._finished + 1, self._early, is_early=True)
-            self._message = own.seal(self._session.secret, is_promised=True)
-        partners.send(self._message)
 
-    def _receive(self, partners: Partners, step: int) -> None:
-        self._kept.update({(place, step % 2): sealed for place, sealed in partners.receive().items()})
+    def _exchange(self, partners: Partners) -> None:
+        if not self._is_sent:
+            self._send(partners)
+        partners.receive()
 
     def keep(self, step: int) -> None:
         """Keep what only this rank has after a finished step."""
         if self._partners is None:
             return
         if not self._has_begun:
-            self._exchange_early(self._partners)
-        self._finished, self._can_save = step, False
-        packed = pack(self._training.collect_own())
-        is_promised, is_final = bool(self._early and self._is_proven), packed == self._early
-        if self._early:
-            self._is_proven, self._tried = is_final, self._tried[not is_final :]
+            self._exchange(self._partners)
+        is_first, packed = self._finished == self._start, self._pack()
+        self._finished, self._versions = step, None
+        self._is_proven = packed == self._early != b""
         self._tensors = [*self._parameters]
         self._others = map_tensors(self._training.collect_others(), self._watch)
-        self._versions = versions_of(self._tensors)
         own = self._keep_own(step, packed, is_early=False)
-        self._can_save = bool(packed)
+        self._versions = versions_of(self._tensors) if packed else None
         self._early, self._is_sent, self._has_begun = b"", False, False
-        self._message = b"" if is_promised and is_final else own.seal(self._session.secret)
-        self._partners.send(None if is_promised else self._message)
+        if is_first or not self._is_proven:  # else they have it since its gradients were there
+            self._send(self._partners, own)
+            self._is_sent = not is_first  # after the first step, all ranks send one message more
 
     def _keep_own(self, step: int, packed: bytes, *, is_early: bool) -> OwnState:
-        own = self._own[step % 2] = OwnState(_name(self._session), step, self._session.rank, is_early, packed)
+        own = self._own[step % 3] = OwnState(_name(self._session), step, self._session.rank, is_early, packed)
         return own
 
     def _watch(self, _: object, tensor: torch.Tensor) -> torch.Tensor:
@@ -157,9 +132,8 @@ class Survivor:
         try:
             self._store.check_owner()
             folder.mkdir(mode=0o700, exist_ok=True)
-            kept = [sealed for sealed in [*self._kept.values()] if is_sealed(sealed, self._session.secret)]
-            own = [state.seal(self._session.secret) for state in [*self._own.values()]]
-            write_whole(folder / str(self._session.rank), b"".join(own + kept))
+            own = seal(self._session.secret, *[*self._own.values()])
+            write_whole(folder / str(self._session.rank), bytes(own) + self._partners.kept(self._session.secret))
             if self._is_held():
                 self._save_step(self._store, folder / f"step-{self._finished:09d}")
         except OSError as error:
@@ -183,7 +157,7 @@ class Survivor:
             store.check_owner()
             if self._is_held():  # still
                 note = {"attempt": _name(self._session), "step": step, "world_size": self._session.world_size}
-                write_whole(folder / _NOTE, json.dumps(note).encode())
+                write_whole(folder / SURVIVED, json.dumps(note).encode())
                 print_line(f"rank {rank} saved step {step}, the last finished one")
 
     def _digest(self) -> bytes:
@@ -194,20 +168,20 @@ class Survivor:
         return digest.digest()
 
     def _is_held(self) -> bool:
-        return self._can_save and not self._has_begun and versions_of(self._tensors) == self._versions
+        return not self._has_begun and versions_of(self._tensors) == self._versions
 
     def leave_loop(self) -> None:
         """Ask nothing more of the other ranks: this one may go on alone."""
-        for hook in self._hooks:
-            hook.remove()
+        if self._hook:
+            self._hook.remove()
 
     def end(self) -> None:
-        """Keep nothing more."""
+        """Keep nothing more; all ranks together."""
         self.leave_loop()
         if self._partners:
-            self._partners.receive()
-        self._can_save, self._partners, self._hooks, self._own, self._kept = False, None, (), {}, {}
-        self._early, self._is_sent, self._has_begun = b"", False, False
+            self._exchange(self._partners)
+        self._versions, self._partners, self._hook, self._own = None, None, None, {}
+        self._early, self._is_sent, self._has_begun, self._is_proven = b"", False, False, False
 
 
 def adopt(store: Store, session: Session) -> None:
@@ -242,20 +216,22 @@ def _adopt_step(store: Store, session: Session, folder: Path, note: Mapping[str,
         raise RankError("the ranks' parameters differ")
     if early := [rank for rank in ranks if own[rank].is_early]:
         session.print(
-            f"{session.list_ranks(early)}: random numbers and buffers are those of within step {step - 1}, which "
-            "no earlier step has changed later"
+            f"{session.list_ranks(early)} was lost in step {step - 1}: random numbers and buffers are from within it, "
+            "after which no step before it has changed them"
         )
     parts = {name: torch.load(folder / name, map_location="cpu", weights_only=True) for name in (MODEL, STATE)}
     states = [own[rank].state for rank in ranks]
-    buffers = states[0]["buffers"]["model"].items()
-    parts[MODEL].update({name: value for name, value in buffers if name in parts[MODEL]})
+    shared = states[0]["buffers"]
+    parts[MODEL].update({path: value for path, value in shared["model"].items() if path in parts[MODEL]})
+    for state in states:  # what the next forward takes from rank 0 was not sent by the others
+        state["buffers"] = {name: {**shared[name], **own} for name, own in state["buffers"].items()}
     by = {"job": session.job, "attempt": session.attempt, "world_size": len(ranks)}
     store.write(step, {**parts, RANKS: states}, by)
 
 
 def _read_notes(store: Store) -> Iterator[tuple[Path, Mapping[str, Any]]]:
     """Yield what survivors have saved in full."""
-    for path in store.folder.glob(f".survived-*/*/{_NOTE}"):
+    for path in store.folder.glob(f".survived-*/*/{SURVIVED}"):
         with suppress(OSError, ValueError):
             yield path.parent, json.loads(path.read_bytes())
 

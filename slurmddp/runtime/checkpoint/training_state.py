@@ -64,6 +64,7 @@ class TrainingState:
             if isinstance(module, DistributedDataParallel)
         }
         """Of each DistributedDataParallel in these modules, at any depth, by part and path."""
+        self.wrappers: list[Any] = [layout.wrapper for layout in self.layouts.values()]
         self._random: State | None = None
         self._numpy: tuple[bytes, tuple[Any, ...]] = (b"", ())
         """numpy's generator as it lies in memory, and its state."""
@@ -87,7 +88,7 @@ class TrainingState:
         model = {} if "model" in self.divided else {MODEL: state_of(self._model)}
         return {**model, STATE: shared}
 
-    def collect_own(self) -> State:
+    def collect_own(self, *, with_buffers: bool = True) -> State:
         """Return the state of this rank only: random numbers, buffers, communication hooks, and `own`."""
         generators: State = {"torch": torch.get_rng_state(), "python": random.getstate()}
         if self._device.type == "cuda":
@@ -95,19 +96,31 @@ class TrainingState:
         if "numpy" in sys.modules:
             generators["numpy"] = self._read_numpy()
         hooks: dict[str, list[State]] = {name: [] for name in self.modules}
-        for name, module in self.modules.items():
-            for hook in _hooks(module):  # the fields of a PowerSGDState; its generator becomes plain values
+        for name in self.modules:
+            for hook in self._hooks(name):  # the fields of a PowerSGDState; its generator becomes plain values
                 fields = {field: getattr(hook, field) for field in hook.__slots__ if field != "process_group"}
                 hooks[name].append({**fields, "rng": _plain_state(hook.rng)})
-        return {
-            "random": generators,
-            "buffers": {
-                name: {path: buffer.detach().cpu() for path, buffer in unwrap(module).named_buffers()}
-                for name, module in self.modules.items()
-            },
-            "hooks": hooks,
-            "own": _states_of(self._own),
+        buffers = {
+            name: {path: buffer.detach().cpu() for path, buffer in unwrap(module).named_buffers()}
+            for name, module in (self.modules if with_buffers else {}).items()
         }
+        return {"random": generators, "buffers": buffers, "hooks": hooks, "own": _states_of(self._own)}
+
+    def find_broadcast(self) -> set[int]:
+        """Return the ids of the buffers that all other ranks take from rank 0 in the next forward."""
+        return {
+            id(buffer)
+            for wrapper in self.wrappers
+            if wrapper.process_group is dist.group.WORLD and "buffer_hook" not in vars(wrapper)
+            if wrapper.will_sync_module_buffers()
+            for buffer in wrapper.modules_buffers
+        }
+
+    def _hooks(self, name: str) -> list[Any]:
+        """Return the states of a module's communication hooks that keep values from step to step."""
+        wrapped = [layout.wrapper for key, layout in self.layouts.items() if key.startswith(f"{name}/")]
+        states = [state for part in wrapped for _, state in getattr(part, "_comm_hooks", [])]
+        return [state for state in states if hasattr(state, "error_dict")]
 
     def _read_numpy(self) -> tuple[Any, ...]:
         """Read numpy's global generator, which takes 45 us, only if it may have changed."""
@@ -135,7 +148,7 @@ class TrainingState:
             for path, buffer in unwrap(module).named_buffers():
                 if path in buffers:
                     buffer.copy_(buffers[path])
-            for hook, saved in zip(_hooks(module), own["hooks"].get(name, [])):
+            for hook, saved in zip(self._hooks(name), own["hooks"].get(name, [])):
                 _restore_hook(hook, saved, self._device)
         restore(self._own, own["own"])
         self._random = own["random"]
@@ -270,13 +283,6 @@ def _numpy_state(state: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return what `_plain_state` was given."""
     kind, keys, *rest = state
     return (kind, keys.numpy().astype("uint32"), *rest)
-
-
-def _hooks(module: nn.Module) -> list[Any]:
-    """Return the states of a module's communication hooks that keep values from step to step."""
-    wrapped = [part for part in module.modules() if isinstance(part, DistributedDataParallel)]
-    states = [state for part in wrapped for _, state in getattr(part, "_comm_hooks", [])]
-    return [state for state in states if hasattr(state, "error_dict")]
 
 
 def _restore_hook(hook: Any, state: State, device: torch.device) -> None:

@@ -1,6 +1,6 @@
 """The checks of `slurmddp doctor --in-job` on all nodes of a job; each finding names host and rank.
 
-It compares the facts of the ranks, checks network, folder, clocks and signals, and measures how fast each rank computes
+It compares the facts of the ranks, checks folder, network, clocks and signals, and measures how fast each rank computes
 and how fast the nodes exchange data.
 
 python -m slurmddp.worker -m slurmddp.runtime.health.check
@@ -24,14 +24,17 @@ from slurmddp.errors import ClusterError
 from slurmddp.runs.files import write_whole
 from slurmddp.runs.findings import Finding
 from slurmddp.runtime.health.facts import Facts, gather_facts
-from slurmddp.runtime.health.network import StoreChannel, check_clocks, check_folder, check_ports, check_tracker
-from slurmddp.runtime.health.rules import failed_check, judge
+from slurmddp.runtime.health.network import StoreChannel, check_clocks, check_ports
+from slurmddp.runtime.health.preflight import judge_all
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rank_process import this_process
 from slurmddp.runtime.rendezvous.process_group import FORM_LIMIT, choose_device, form_group, leave_group
 from slurmddp.slurm import client, commands
+from slurmddp.text import count
 
 REACH_LIMIT_S: Final = 30.0
+SHARED_LIMIT_S: Final = 10.0
+"""For a file of one node to be seen by the first; NFS caches attributes for a minute at most."""
 _ASK_LIMIT_S: Final = 30.0
 SLOW_RANK: Final = 1.5
 """A rank is slow when its matrix product takes this many times the median."""
@@ -48,9 +51,9 @@ def main() -> None:
     """Run all checks, the fast and certain ones first; rank 0 writes the findings."""
     rank = this_process().stopping.rank
     channel = StoreChannel(rank)
-    found = _judge_facts(channel.gather("facts", asdict(gather_facts(rank, (), os.environ))))
+    found = _judge_facts(rank, channel.gather("facts", asdict(gather_facts(rank, (), os.environ))))
     _write(rank, found)
-    for check in (check_ports, check_folder, check_clocks, check_tracker, check_signals):
+    for check in (check_ports, check_clocks, check_signals):
         found += check(rank, channel)
         _write(rank, found)
     closed = any(finding.level == "error" for finding in found if finding.check == "ports")
@@ -70,19 +73,18 @@ def _write(rank: Rank, findings: list[Finding], *, complete: bool = False) -> No
         write_whole(rank.run_dir.findings, json.dumps(content).encode())
 
 
-def _judge_facts(sent: list[dict[str, Any]]) -> list[Finding]:
+def _judge_facts(rank: Rank, sent: list[dict[str, Any]]) -> list[Finding]:
     """Return, on rank 0, what is wrong with the facts of all ranks, and a line for each check that found nothing."""
-    try:
-        facts = list(map(Facts.of, sent))
-        findings = list(judge(facts))
-    except Exception as error:  # noqa: BLE001 - the other checks must still run
-        return [failed_check(f"{type(error).__name__}: {error}")]
+    facts = list(map(Facts.of, sent))
+    findings = judge_all(rank, facts, SHARED_LIMIT_S, "error")
     ranks = [each for each in facts if not each.failure]
     if not ranks:
         return findings
     wrong = {finding.check for finding in findings}
     gpus = ", ".join(dict.fromkeys(ranks[0].gpus))
+    nodes = count(sum(each.is_leader for each in ranks), "node")
     passed = {
+        "folder": f"{ranks[0].host} sees what {nodes} wrote into the run's folder",
         "versions": "alike on all ranks: " + ", ".join(f"{key} {value}" for key, value in ranks[0].versions.items()),
         "gpus": f"each rank has a GPU of its own: {gpus}" if gpus else "no rank sees a GPU",
         "affinity": f"CPUs that each rank may run on: {_span([len(each.cpus) for each in ranks])}",

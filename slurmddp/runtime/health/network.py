@@ -1,22 +1,19 @@
-"""Checks that the nodes of a job resolve and reach each other, share the run's folder, and have the same time.
+"""Checks that the nodes of a job resolve and reach each other, and have the same time.
 
-One more: that a tracker's server can be reached. The ranks talk through a store, so that no collective can hang.
+The ranks talk through a store, so that no collective can hang.
 """
 
 import json
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from importlib.util import find_spec
 from itertools import chain
-from pathlib import Path
-from typing import Any, Final, Optional
-from urllib.parse import urlsplit
+from typing import Any, Final
 
 from torch._C._distributed_c10d import HashStore
 
@@ -29,18 +26,12 @@ from slurmddp.runtime.rendezvous.head_store import reconnect
 ANSWER_LIMIT: Final = timedelta(seconds=60)
 """For a rank to answer; the slowest check, by a rank that cannot reach its peers, takes half of it."""
 CONNECT_LIMIT_S: Final = 3.0
-SHARED_LIMIT_S: Final = 10.0
-"""For a file of one node to be seen by another; NFS caches attributes for a minute at most."""
-LAG_S: Final = 2.0
-"""With a longer lag than this, ranks wait for checkpoints."""
 _PORTS: Final = 50
 """Number of ports after the job's own that are tried for a free one."""
 _AT_ONCE: Final = 16
 
 Tried = dict[str, Any]
 """`host` and the `other` node, the `addresses` of its name there, the `target` that was tried, `why` it failed."""
-Seen = tuple[str, str, Optional[float]]
-"""The node that reads, the one that has written, and after how many seconds its file was seen; None when it was not."""
 
 
 class StoreChannel:
@@ -129,56 +120,6 @@ def judge_ports(tried: Sequence[Tried]) -> Iterator[Finding]:
         yield Finding(check="ports", level="ok", what=f"all {len(tried)} ways between the nodes are open")
 
 
-def check_folder(rank: Rank, channel: StoreChannel) -> list[Finding]:
-    """Let each node write a file into the run's folder that all others read; rank 0 returns what failed."""
-    run, leads, written = rank.run_dir, rank.local_rank == 0, False
-    if run is None:
-        return []
-
-    def mark_of(node: int) -> Path:  # no earlier check has written this one: the time until it is seen is measured
-        return run.node_mark(rank.job, rank.attempt, node).with_suffix(".seen")
-
-    own = mark_of(rank.node_rank)
-    with suppress(OSError):  # why a node cannot write is among the facts
-        written = leads and bool(own.write_text(rank.host))
-    nodes = channel.share("write", [rank.host, rank.node_rank, written] if leads else None)
-    marks = {host: mark_of(node) for host, node, written in nodes if written}
-    seen = channel.gather("read", _await_marks(rank.host, marks) if leads else [])
-    channel.share("folder")
-    own.unlink(missing_ok=True)
-    return list(judge_folder(len(nodes), list(chain.from_iterable(seen))))
-
-
-def _await_marks(reader: str, marks: Mapping[str, Path]) -> list[Seen]:
-    began, seen = time.monotonic(), dict[str, float | None](dict.fromkeys(marks))
-    while None in seen.values() and time.monotonic() - began < SHARED_LIMIT_S:
-        for writer in [writer for writer, after_s in seen.items() if after_s is None]:
-            with suppress(OSError):
-                if marks[writer].read_text() == writer:
-                    seen[writer] = time.monotonic() - began
-        time.sleep(0.01)
-    return [(reader, writer, after_s) for writer, after_s in seen.items()]
-
-
-def judge_folder(nodes: int, seen: Sequence[Seen]) -> Iterator[Finding]:
-    """Yield which nodes see the files of which other nodes late or not at all, or that all do in time."""
-    for reader, writer, after_s in seen:
-        if after_s is None or after_s > LAG_S:
-            late = f"only after {after_s:.1f} s" if after_s else f"not within {SHARED_LIMIT_S:.0f} s"
-            yield Finding(
-                check="folder",
-                level="warning" if after_s else "error",
-                host=reader,
-                what=f"sees what {writer} writes into the run's folder {late}",
-                why="a rank that is to read a checkpoint waits for it",
-                advice="put the run's folder on another file system that all nodes share, by --runs-dir",
-            )
-    lags = [after_s for _, _, after_s in seen if after_s is not None]
-    if lags and len(lags) == nodes**2:
-        what = f"{nodes} nodes write, and see each other's files within {max(lags):.2f} s"
-        yield Finding(check="folder", level="ok", what=what)
-
-
 def check_clocks(rank: Rank, channel: StoreChannel) -> list[Finding]:
     """Let each node read its clock between two readings of rank 0's; rank 0 returns the wrong clocks."""
     began = channel.broadcast("clocks", time.time())
@@ -189,20 +130,3 @@ def check_clocks(rank: Rank, channel: StoreChannel) -> list[Finding]:
         most_s = max(max(abs(time_s - began), abs(time_s - ended)) for _, time_s in times)
         found.append(Finding(check="clock", level="ok", what=f"clocks are at most {most_s * 1000:.1f} ms apart"))
     return found
-
-
-def check_tracker(rank: Rank, _: StoreChannel) -> list[Finding]:
-    """Connect from rank 0's node to wandb's server, if wandb is installed there and would use it."""
-    mode, proxy = os.environ.get("WANDB_MODE", "online"), os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy")
-    if not rank.is_main or mode not in ("online", "shared") or proxy or find_spec("wandb") is None:
-        return []
-    server = urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai"))
-    host, port = server.hostname or "", server.port or (80 if server.scheme == "http" else 443)
-    try:
-        socket.create_connection((host, port), timeout=CONNECT_LIMIT_S).close()
-    except OSError as error:
-        what = f"wandb's server {host} port {port} cannot be reached: {error}"
-        why = "a program that uses wandb waits for it, and then fails"
-        advice = "let it write files: --env WANDB_MODE=offline; `slurmddp status RUN` says how to upload them"
-        return [Finding(check="tracker", level="warning", host=rank.host, what=what, why=why, advice=advice)]
-    return [Finding(check="tracker", level="ok", host=rank.host, what=f"wandb's server {host} port {port} answers")]

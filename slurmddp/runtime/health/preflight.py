@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from slurmddp.errors import RankError
-from slurmddp.runs.findings import SERIOUS, Finding
-from slurmddp.runs.training_events import Found
+from slurmddp.runs.events import Found
+from slurmddp.runs.findings import SERIOUS, Finding, Level
 from slurmddp.runtime.exiting.record import write_event
 from slurmddp.runtime.health.facts import Facts, gather_facts
-from slurmddp.runtime.health.rules import failed_check, judge, judge_clocks, judge_marks
+from slurmddp.runtime.health.rules import failed_check, judge, judge_marks
 from slurmddp.runtime.launch.process import print_line
 from slurmddp.runtime.launch.rank import Rank
 
@@ -29,33 +29,39 @@ class Preflight:
 
     def judge(self, ranks: Iterable[Facts]) -> "RankError | None":
         """Report all findings in rank 0's output and as events; return the error of what certainly breaks the job."""
-        findings: list[Finding] = []
-        ranks, run, attempt = sorted(ranks, key=lambda facts: facts.rank), self._rank.run_dir, self._rank.attempt
-        leaders = [facts.node_rank for facts in ranks if facts.is_leader and not facts.folder_error]
-        marks = {node: run.node_mark(self._rank.job, attempt, node) for node in leaders} if run else {}
-        try:
-            findings += judge(ranks)
-            deadline = time.monotonic() + SEEN_LIMIT_S
-            findings += judge_marks(ranks, lambda node: node not in marks or _sees(marks[node], deadline))
-        except Exception as error:  # noqa: BLE001 - a check that fails must not end a job that would run
-            findings.append(failed_check(f"{type(error).__name__}: {error}"))
-        for mark in marks.values():
-            with suppress(OSError):
-                mark.unlink()
-        self._report(findings)
+        findings = judge_all(self._rank, ranks, SEEN_LIMIT_S, "warning")
+        self.report(findings)
         broken = next((finding for finding in findings if finding.level == "error"), None)
         return RankError(f"{broken.line}; --no-preflight starts the job all the same") if broken else None
 
-    def compare_clocks(self, published: float, times: Sequence[tuple[str, float]]) -> None:
-        """Report wrong clocks: `times` by host, read after `published`; all in seconds since 1970."""
-        self._report(judge_clocks(published, time.time(), times))
-
-    def _report(self, findings: Iterable[Finding]) -> None:
+    def report(self, findings: Iterable[Finding]) -> None:
+        """Report what is serious in rank 0's output and as events."""
         for finding in findings:
             if finding.level in SERIOUS:
                 print_line(f"{finding.level.upper()}: {finding.line}")
                 what = (finding.check, finding.level, finding.host, finding.what, finding.advice)
                 write_event(self._rank, Found(*what))
+
+
+def judge_all(rank: Rank, ranks: Iterable[Facts], limit_s: float, unseen: Level) -> list[Finding]:
+    """Return, on rank 0, what is wrong with the facts of all ranks; remove the marks of the nodes.
+
+    A mark counts as seen if it is visible on this node within `limit_s` seconds; `unseen` is the level if it is not.
+    """
+    findings: list[Finding] = []
+    ranks, run = sorted(ranks, key=lambda facts: facts.rank), rank.run_dir
+    leaders = [facts.node_rank for facts in ranks if facts.is_leader and not facts.folder_error]
+    marks = {node: run.node_mark(rank.job, rank.attempt, node) for node in leaders} if run else {}
+    try:
+        findings += judge(ranks)
+        deadline = time.monotonic() + limit_s
+        findings += judge_marks(ranks, lambda node: node not in marks or _sees(marks[node], deadline), unseen)
+    except Exception as error:  # noqa: BLE001 - a check that fails must not end a job that would run
+        findings.append(failed_check(f"{type(error).__name__}: {error}"))
+    for mark in marks.values():
+        with suppress(OSError):
+            mark.unlink()
+    return findings
 
 
 def _sees(mark: Path, deadline: float) -> bool:

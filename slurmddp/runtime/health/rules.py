@@ -30,14 +30,14 @@ def judge(ranks: All) -> Iterator[Finding]:
         yield from rule(ranks)
 
 
-def judge_marks(ranks: All, seen: Callable[[int], bool]) -> Iterator[Finding]:
+def judge_marks(ranks: All, seen: Callable[[int], bool], level: Level) -> Iterator[Finding]:
     """Yield the nodes whose mark in the run's folder is not `seen` on the first node."""
     for facts in ranks:
         if facts.is_leader and not (facts.folder_error or facts.failure) and not seen(facts.node_rank):
             what = f"what it wrote into the run's folder is not seen on {ranks[0].host}"
             why = "records and checkpoints of one node are lost for the others"
             advice = "put the run's folder on a file system that all nodes share, by --runs-dir"
-            yield _warning(check="folder", host=facts.host, what=what, why=why, advice=advice)
+            yield Finding(check="folder", level=level, host=facts.host, what=what, why=why, advice=advice)
 
 
 def judge_clocks(began: float, ended: float, times: Sequence[tuple[str, float]]) -> Iterator[Finding]:
@@ -118,7 +118,8 @@ def _script(ranks: All) -> Iterator[Finding]:
         return
     level: Level = "warning"
     if unreadable := by_digest.get(MISSING):
-        level, host = "error", unreadable[0].host
+        host, *others = {facts.host for facts in unreadable}
+        level, host = "error", "" if others else host
         what, why = f"{script} cannot be read by {_list_members(unreadable)}", "these ranks have nothing to run"
         advice = "put it on a file system that all nodes share"
     else:

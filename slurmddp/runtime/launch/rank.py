@@ -153,17 +153,14 @@ def read_rank(environment: Environment) -> Rank:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             free_port = str(listener.getsockname()[1])
         environment = {**environment, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port}
+    if not environment.get("MASTER_ADDR"):
+        raise RankError(f"MASTER_ADDR is not set; {PORT_LINE}")
     port = _port(environment, "MASTER_PORT")
     init_file = environment.get(variables.RENDEZVOUS_FILE)
-    if init_file and not init_file.startswith("file:///"):
-        raise RankError(f"SLURMDDP_RENDEZVOUS_FILE={init_file!r} is not file:// and an absolute path")
-    last = environment.get(variables.ATTEMPT, "0").rpartition(".")[2]
-    if launcher == "torchrun":
-        last = str(_number(environment, "TORCHELASTIC_RESTART_COUNT", default=0))
-    elif not last.isdecimal():
-        raise RankError(f"SLURMDDP_ATTEMPT={environment[variables.ATTEMPT]!r} does not end in a number")
-    in_own_step = launcher == "torchrun" and _in_own_step(environment)
-    agent_store = launcher == "torchrun" and environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    last = int(environment.get(variables.ATTEMPT, "0").rpartition(".")[2])
+    is_torchrun = launcher == "torchrun"
+    in_own_step = is_torchrun and _in_own_step(environment)
+    agent_store = is_torchrun and environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     own_port = variables.STORE_PORT in environment
     folder = environment.get(variables.RUN_DIR)
     host = environment.get("SLURMD_NODENAME") if launcher in ("srun", "fork") or in_own_step else None
@@ -173,16 +170,16 @@ def read_rank(environment: Environment) -> Rank:
         launcher=launcher,
         hosts=tuple(environment.get(variables.HOSTS, "").split()),
         run_dir=RunDir(Path(folder)) if folder else None,
-        job=_text(environment, variables.JOB_ID, wanted=bool(folder)),
-        attempt=_text(environment, variables.ATTEMPT, wanted=bool(folder)),
-        master_addr=_text(environment, "MASTER_ADDR", wanted=True),
+        job=environment.get(variables.JOB_ID, ""),
+        attempt=environment.get(variables.ATTEMPT, ""),
+        master_addr=environment["MASTER_ADDR"],
         master_port=port,
         store_port=_port(environment, variables.STORE_PORT) if own_port else port + (not agent_store),
         agent_store=agent_store and not own_port,
         agent_in_step=in_own_step,
         secret=environment.get(variables.SECRET, ""),
         init_file=Path(init_file.removeprefix("file://")) if init_file else None,
-        restarts=int(last),
+        restarts=_number(environment, "TORCHELASTIC_RESTART_COUNT", default=0) if is_torchrun else last,
         stop_at=_number(environment, variables.STOP_AT) if environment.get(variables.STOP_AT) else None,
         attached=variables.ATTACHED in environment,
     )
@@ -269,10 +266,8 @@ def _run_of(rank: Rank, environment: MutableMapping[str, str]) -> RunDir | None:
 def _launcher(environment: Environment) -> Launcher:
     """Return the launcher that the batch script names; without a name, the one whose variables are there."""
     named = environment.get(variables.STARTED_BY)
-    if named is not None:
-        if found := next((launcher for launcher in _READERS if launcher == named), None):
-            return found
-        raise RankError(f"SLURMDDP_STARTED_BY={named!r} is none of {', '.join(_READERS)}")
+    if found := next((launcher for launcher in _READERS if launcher == named), None):
+        return found
     if all(name in environment for name in TORCHRUN_NAMES):
         return "torchrun"
     if _step(environment):
@@ -391,10 +386,3 @@ def _port(environment: Environment, name: str) -> int:
     if port >= 65535:  # noqa: PLR2004 - the last port; the one after master_port may be needed
         raise RankError(f"{name}={port} is not a port below 65535")
     return port
-
-
-def _text(environment: Environment, name: str, *, wanted: bool) -> str:
-    value = environment.get(name, "")
-    if wanted and not value:
-        raise RankError(f"{name} is not set; the batch script exports it before srun")
-    return value

@@ -1,19 +1,17 @@
 """The key-value store of the rendezvous: a TCPStore that rank 0 holds on the head node, or a shared file.
 
-The ranks share it until they end: by it they confirm a stop request, and their ends, and rank 0 says when a store that
-the program opens for its own process groups listens.
+The ranks share it until they end: by it they confirm a stop request, and their ends.
 """
 
 import contextlib
 import ctypes
 import json
-import os
 import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any
 
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore, Store, TCPStore
@@ -31,10 +29,6 @@ END_LIMIT_S = 60.0
 """How long rank 0, which holds the store, waits for the others when it has ended."""
 MARGIN_S = 1.0
 """The other ranks wait for rank 0 this much longer than rank 0 waits for them."""
-_SHORTEST_PAUSE_S: Final = 0.01
-_LONGEST_PAUSE_S: Final = 0.5
-_PROBE_S: Final = 5.0
-"""Between two tries to connect, for a store that a process without this module opened."""
 
 _RESOLVER = patches.find(patches.RESOLVER)
 
@@ -70,11 +64,12 @@ class Rendezvous:
         Rank 0 waits for all reports, publishes which are missing, and returns when the others have read it; if rank 0
         does not answer, it is the missing one.
         Called by the signal thread, over a connection of its own, because the main thread may be using the store.
+        Where rank 0 was killed, a child that it has forked may hold its port, and never answers.
         """
         rank = self._rank
         silent: list[int]
         try:
-            store = reconnect(rank, limit_s)
+            store = run_in_background(lambda: reconnect(rank, limit_s)).result(limit_s)
             store.set(f"noticed/{rank.rank}", "yes")
             if rank.is_main:
                 reports = {number: f"noticed/{number}" for number in range(rank.world_size)}
@@ -88,7 +83,7 @@ class Rendezvous:
                 return [0]
             silent = json.loads(store.get("silent"))
             store.set(f"told/{rank.rank}", "yes")
-        except (PeerError, RuntimeError):
+        except (PeerError, RuntimeError, futures.TimeoutError):
             return [0]
         return silent
 
@@ -113,7 +108,7 @@ def open_store(rank: Rank, limit_s: float) -> tuple[SealedStore, bool]:
         except OSError:
             judges = False  # the port is taken: by a second rank 0, or by another program
     if store is None:
-        _await_listener(rank, limit_s)
+        _await_listener(rank, rank.master_addr, rank.store_port, limit_s)
         # TCPStore alone would retry after whole seconds with a page of warnings. It would also wait forever for an
         # answer from a listener that is no store; a thread bounds that wait.
         try:
@@ -132,7 +127,7 @@ def reconnect(rank: Rank, limit_s: float = ANSWER_LIMIT_S) -> SealedStore:
     """
     if rank.identity_file:
         return _seal(rank, FileStore(str(rank.identity_file)))
-    _await_listener(rank, limit_s)
+    _await_listener(rank, rank.master_addr, rank.store_port, limit_s)
     return _seal(rank, _create_store(rank, is_server=False))
 
 
@@ -215,18 +210,19 @@ def _short_lookups() -> Iterator[None]:
         tries[0], tries[1] = given
 
 
-def _await_listener(rank: Rank, limit_s: float) -> None:
+def _await_listener(rank: Rank, head: str, port: int, limit_s: float) -> None:
+    """Return when a store listens on the head. Raises PeerError when none does within `limit_s` seconds."""
     deadline = time.monotonic() + limit_s
     while True:
         try:
-            socket.create_connection((rank.master_addr, rank.store_port), timeout=2).close()
+            socket.create_connection((head, port), timeout=2).close()
         except OSError as error:
             if time.monotonic() > deadline:
-                addresses = resolve(rank.master_addr)
+                addresses = resolve(head)
                 name = f"the name resolves to {addresses[0]}" if addresses else "the name does not resolve"
                 raise PeerError(
-                    f"rank {rank.rank} on {rank.host} reached no rank 0 at {rank.master_addr} port {rank.store_port} "
-                    f"within {limit_s:g} s: {name}; {error}"
+                    f"rank {rank.rank} on {rank.host} reached no rank 0 at {head} port {port} within {limit_s:g} s: "
+                    f"{name}; {error}"
                 ) from error
             time.sleep(0.05)
         else:
@@ -253,46 +249,23 @@ def _foreign_program(rank: Rank) -> PeerError:
     )
 
 
-def announce_program_stores(rank: Rank, store: SealedStore) -> None:
-    """Let rank 0 say in the store of the rendezvous when a store of the program listens; the other ranks wait for it.
+def await_program_stores(rank: Rank) -> None:
+    """Let the store that rank 0 opens for the program listen before this rank connects to it.
 
     torch's client that is refused waits 0.25 to 0.75 s before it tries again, and longer each time (torch 2.13,
     ExponentialBackoffWithJitter). All ranks leave the rendezvous at the same time: most of them would be too early.
-    Raises PeerError in the program when rank 0 is lost meanwhile.
     """
-    if rank.agent_store:
-        return
-    pid = os.getpid()
 
     def wrap(create: Callable[..., Store]) -> Callable[..., Store]:
         def create_store(**options: Any) -> Store:
-            port = options["port"]
-            if not port or os.getpid() != pid:  # the child of a fork would share the connection
-                return create(**options)
-            if options["is_master"]:
+            host, port = options["host_name"], options["port"]
+            if not options["is_master"]:
+                _await_listener(rank, host, port, options["timeout"].total_seconds())
+            elif port:
                 with contextlib.suppress(OSError):  # a second store at this port shares the server of the first
-                    options["master_listen_fd"] = listen(rank.master_addr, port)
-                store.set(f"listening/{port}", "yes")
-            else:
-                with lost_connection_as(f"rank 0 on {rank.master_addr} left before its store listened at port {port}"):
-                    options["timeout"] -= _await_store(store, options["host_name"], port, options["timeout"])
+                    options["master_listen_fd"] = listen(host, port)
             return create(**options)
 
         return create_store
 
     patches.replace(patches.PROGRAM_STORE, wrap)
-
-
-def _await_store(store: SealedStore, host: str, port: int, limit: timedelta) -> timedelta:
-    """Wait until a store listens, for half the limit at most; return how long it took."""
-    began = probed_at = time.monotonic()
-    pause = _SHORTEST_PAUSE_S
-    while not store.check([f"listening/{port}"]) and (now := time.monotonic()) - began < limit.total_seconds() / 2:
-        if now - probed_at > _PROBE_S:
-            with contextlib.suppress(OSError):
-                socket.create_connection((host, port), timeout=2).close()
-                break
-            probed_at = now
-        time.sleep(pause)
-        pause = min(1.5 * pause, _LONGEST_PAUSE_S)
-    return timedelta(seconds=time.monotonic() - began)

@@ -9,17 +9,17 @@ many, read all claims.
 
 from __future__ import annotations
 import json
-import os
 import re
 import time
-from contextlib import suppress
 from dataclasses import asdict
 from typing import Final
 
 from slurmddp.errors import PeerError, RankError
+from slurmddp.runs.files import open_or_empty
 from slurmddp.runs.history import read_newest
 from slurmddp.runtime.health.facts import Facts, identify
 from slurmddp.runtime.health.preflight import Preflight
+from slurmddp.runtime.health.rules import judge_clocks
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rendezvous import head_store
 from slurmddp.runtime.rendezvous.claims import Claims, ranks_by_host, refusal_of
@@ -31,9 +31,9 @@ SLOWEST_START = 3
 """How many times longer than this rank's start that of another may take; they share a file system."""
 SRUN_CHECK_S = 2.0
 """How often it checks meanwhile whether srun has reported a rank that it could not start."""
-_LAUNCH_FAILED: Final = re.compile(r"^srun: error: task (\d+) launch failed: (.*)$", re.MULTILINE)
 _READ_BYTES: Final = 2**16
-"""Read from the end of the log; srun's messages before the rendezvous are shorter."""
+"""Of an attempt's log; srun's messages before the rendezvous are shorter."""
+_LAUNCH_FAILED: Final = re.compile(r"^srun: error: task (\d+) launch failed: (.*)$", re.MULTILINE)
 
 
 def arrival_limit(began_at: float) -> float:
@@ -57,7 +57,7 @@ def meet(rank: Rank, limit_s: float = ARRIVAL_LIMIT_S, preflight: Preflight | No
         arrived = _judge(rank, store, sequence, limit_s, preflight)
     else:
         _await_verdict(rank, claim, store, sequence, limit_s)
-    head_store.announce_program_stores(rank, store)
+    head_store.await_program_stores(rank)
     return head_store.Rendezvous(rank, store, ranks_by_host(arrived))
 
 
@@ -82,7 +82,7 @@ def _judge(rank: Rank, store: SealedStore, sequence: int, limit_s: float, prefli
     if preflight and all_heard:
         heard = ((claim, heard_keys.get(number)) for number, claim in enumerate(claims.arrived, 1))
         times = [(claim.host, float(store.get(key))) for claim, key in heard if key and claim.is_leader]
-        preflight.compare_clocks(published_at, times)
+        preflight.report(judge_clocks(published_at, time.time(), times))
     return claims.arrived
 
 
@@ -141,15 +141,10 @@ def _find_unstarted_ranks(rank: Rank) -> PeerError | None:
     """
     if rank.run_dir is None or not rank.under_srun:
         return None
-    own = read_newest(rank.run_dir).of_job(rank.job).all("attempt_start")
-    offset = next((event.count("log_offset") for event in reversed(own) if event.attempt == rank.attempt), None)
-    text = b""
-    with suppress(OSError):
-        if offset is not None:  # the log of this attempt begins there
-            with rank.run_dir.batch_log(rank.job).open("rb") as log:
-                log.seek(max(offset, log.seek(0, os.SEEK_END) - _READ_BYTES))
-                text = log.read()
-    failed = _LAUNCH_FAILED.findall(text.decode("utf-8", "replace"))
+    part = read_newest(rank.run_dir).of_job(rank.job).log_parts.get(rank.attempt)
+    with open_or_empty(rank.run_dir.batch_log(rank.job), grows=True) as log:
+        log.seek(part.begin if part else 0)
+        failed = _LAUNCH_FAILED.findall(log.read(_READ_BYTES).decode("utf-8", "replace")) if part else []
     if not failed:
         return None
     ranks_per_task = 1 if rank.launcher == "srun" else rank.local_world_size

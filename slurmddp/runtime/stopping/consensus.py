@@ -125,6 +125,12 @@ class LoopStop:
             self._is_on = False
             self.stopping.enter(phase, **hooks)
 
+    def fail(self, error: BaseException) -> None:
+        """Leave the loop by an exception of the program, after this rank has saved what it holds; `Stopped` is none."""
+        if not isinstance(error, Stopped):
+            self.stopping.rescue()
+            self.end(Phase.LEFT_LOOP, rescue=lambda: None)  # what follows may change the training
+
     def check_owner(self, *, anyone: bool = False) -> None:
         """Raise FencedError on rank 0, or on any, if another attempt owns the run: this one must not write then."""
         rank = self.stopping.rank

@@ -5,16 +5,20 @@ import math
 import os
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
+from rich.color import Color
 from textual import events
 
+from slurmddp.cli import status_format
 from slurmddp.cli.watch import app as app_module
 from slurmddp.cli.watch import sources
 from slurmddp.cli.watch.app import WatchApp
-from slurmddp.errors import ClusterError
 from slurmddp.monitoring.status import JobStatus
 from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir
@@ -31,7 +35,8 @@ def clock(monkeypatch):
     monkeypatch.setattr(app_module, "time", noon)
     monkeypatch.setattr(sources, "time", noon)
     monkeypatch.setattr(app_module, "READ_S", 0.2)
-    monkeypatch.setattr(app_module, "_MESSAGE_S", 600.0)  # a busy machine may look late
+    now = datetime.fromtimestamp(NOW, UTC)
+    monkeypatch.setattr(status_format, "datetime", Mock(wraps=datetime, now=Mock(return_value=now)))
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     yield
@@ -61,29 +66,21 @@ def record(run, at, kind, **fields):
 
 @pytest.fixture(autouse=True)
 def slurm(run, monkeypatch):
-    """A stand-in for Slurm, which has three jobs and carries out requests."""
+    """A stand-in for Slurm, which has three jobs."""
     times = {"elapsed_s": 600, "limit_s": 3600}
     job = JobStatus(job_id="17", run=run, name="mnist", outcome=outcome_of("RUNNING"), nodes=("n1", "n2"), **times)
     waits = JobStatus(
         job_id="18", run=None, name="gpt", outcome=outcome_of("PENDING"), meaning="what it asks for is in use"
     )
     failed = JobStatus(job_id="19", run=None, name="old", outcome=outcome_of("FAILED"), meaning="rank 3: out of memory")
-    made = SimpleNamespace(jobs=(job, waits, failed), error=None, requests=[])
+    made = SimpleNamespace(jobs=(job, waits, failed), error=None)
 
     def answer(*_):
         if made.error:
             raise made.error
         return made.jobs
 
-    def change_job(verb, job, _environ, notice):
-        made.requests.append(f"{verb} {job.job_id}")
-        notice("it takes a while")
-        if made.error:
-            raise made.error
-        return f"{verb} of {job.job_id} is done"
-
     monkeypatch.setattr(sources, "query", answer)
-    monkeypatch.setattr(sources, "change_job", change_job)
     return made
 
 
@@ -131,6 +128,81 @@ def test_the_whole_screen(size):
     play(scenario, size)
 
 
+def luminance(color):
+    """Return the relative luminance of WCAG 2.2."""
+    shares = [part / 255 for part in color.get_truecolor()]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in shares)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(style):
+    dark, light = sorted(luminance(color or Color.parse("#000000")) for color in (style.color, style.bgcolor))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("environ", [{}, {"NO_COLOR": "1"}], ids=["colours", "NO_COLOR"])
+def test_every_word_can_be_read_with_and_without_colours(slurm, monkeypatch, environ):
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    first, waits, failed = slurm.jobs
+    ended = replace(failed, job_id="20", outcome=outcome_of("CANCELLED"))
+    slurm.jobs = (first, waits, failed, ended)
+
+    def check(screen):
+        parts = list(chain.from_iterable(screen.app.screen._compositor.render_strips()))
+        dim = {part.text for part in parts if any(map(str.isalnum, part.text)) and contrast(part.style) < 4.5}
+        assert not dim
+        (word,) = [part for part in parts if "FAILED" in part.text]
+        assert word.style.bold, "a word that stands out without a colour"
+
+    async def scenario(screen):
+        await screen.until("17 mnist, rank 0", "line 99")
+        for job in ("18 gpt", "19 old", "20 old"):
+            check(screen)
+            await screen.press("down")
+            await screen.until(f"{job}, rank 0")
+        slurm.error = PermissionError(13, "Permission denied", "jobs")
+        await screen.press("s")
+        await screen.until("Permission denied")
+        check(screen)
+
+    play(scenario)
+
+
+def test_the_rank_that_failed_or_hangs_is_shown_first(slurm, run):
+    first, *others = slurm.jobs
+    for rank in (1, 2, 3):
+        run.rank_log("17", "1.0", rank).write_text(f"hello from rank {rank}\n")
+    record(run, NOW, "hang", reason="rank 3 waits", stalled_s=60.0, hung_ranks=[3], hung_hosts=["n2"])
+
+    async def scenario(screen):
+        await screen.until("17 mnist, rank 3", "hello from rank 3", "HUNG", "hung: since 11:59:00: rank 3 waits")
+        record(run, NOW, "hang_end")
+        await screen.until("17 mnist, rank 0", "line 99", gone=["HUNG"])
+        await screen.press("right")
+        await screen.until("17 mnist, rank 1", "hello from rank 1")
+        await screen.press("left")
+        run.rank_record("17", "1.0", 2).write_text("77 rank 2 on n1: ValueError: boom\n")
+        slurm.jobs = (replace(first, outcome=outcome_of("FAILED")), *others)
+        await screen.press("down", "s", "up")
+        await screen.until("17 mnist, rank 2", "hello from rank 2", "FAILED")
+
+    play(scenario)
+
+
+def test_what_is_too_long_for_the_screen_ends_in_an_ellipsis(slurm, run):
+    first, waits, failed = slurm.jobs
+    slurm.jobs = (first, replace(waits, meaning="w" * 100), failed)
+    run.rank_log("17", "1.0", 0).write_text("x" * 200 + "\n" + "y" * 78 + "\n")
+
+    async def scenario(screen):
+        await screen.until("w...", "x…", "y" * 78)
+        await screen.press("l", "shift+right", "shift+right")
+        await screen.until(" xxx", "x…", " " + "y" * 76 + "\n")
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("size", [(40, 10), (20, 5), (1, 1), (300, 100)], ids=str)
 def test_any_size_works_and_small_ones_leave_out_curves_first(size):
     async def scenario(screen):
@@ -168,8 +240,6 @@ def test_when_the_chosen_job_vanishes_its_neighbour_is_chosen(slurm):
         slurm.jobs = ()
         await screen.press("s")
         await screen.until("no jobs yet", gone=["gpt  "])
-        await screen.press("c")
-        await screen.until("there is no job")
 
     play(scenario)
 
@@ -180,35 +250,6 @@ def test_the_files_are_newer_than_slurms_answer(run):
         record(run, NOW, "metrics", step=320, total=400, values={"loss": 0.001})
         record(run, NOW, "straggler", slow_rank=3, slow_host="n2")
         await screen.until("320/400", "80%", "rank 3 on n2 is slow")
-
-    play(scenario)
-
-
-@pytest.mark.parametrize(("key", "verb"), [("c", "cancel"), ("r", "requeue")])
-def test_a_job_is_changed_only_after_confirmation(slurm, key, verb):
-    async def scenario(screen):
-        await screen.until("17 mnist, rank 0")
-        await screen.press(key)
-        await screen.until(f"{verb} job 17 (mnist)?", "y: yes    any other key: no")
-        await screen.press("q")
-        await screen.until("not confirmed; nothing was done", gone=["any other key"])
-        assert slurm.requests == [] and screen.app.is_running
-        await screen.press(key, "y")
-        await screen.until("it takes a while", f"{verb} of 17 is done")
-        assert slurm.requests == [f"{verb} 17"]
-
-    play(scenario)
-
-
-def test_an_ended_job_is_not_changed_and_a_refusal_is_shown(slurm):
-    async def scenario(screen):
-        await screen.until("17 mnist, rank 0")
-        slurm.error = ClusterError("scancel: [red]Access denied[/red]")
-        await screen.press("c", "y")
-        await screen.until("scancel: [red]Access denied[/red]")
-        await screen.press("down", "down", "c")
-        await screen.until("job 19 is FAILED: there is nothing to cancel", gone=["any other key"])
-        assert slurm.requests == ["cancel 17"]
 
     play(scenario)
 
@@ -240,31 +281,33 @@ def test_hostile_text_is_shown_as_it_is_and_never_interpreted(slurm, run):
     record(run, NOW, f"kind{evil}", reason=f"why {evil}[/]")
 
     async def scenario(screen):
-        await screen.until("log [red]x[/red][/]", r"on \x1b[2J[red]x[/red]", r"17 \x1b[2J[red]x[/red], rank 0")
-        await screen.until(r"kind\x1b[2J[red]x[/red] 1.0: why \x1b[2J[red]x[/red]")
-        await screen.press("c")
-        await screen.until(r"there is nothing to cancel")
-        await screen.press("down", "c")
-        await screen.until("cancel job 18 (gpt)?", r"\x1b[2J[red]x[/red][/]")
+        await screen.until("log [red]x[/red][/]", r"where: \x1b[2J[red]x[/red]", r"17 \x1b[2J[red]x[/red], rank 0")
+        await screen.until(r"kind\x1b[2J[red]x[/red]: why \x1b[2J[red]x[/red]")
+        await screen.press("down")
+        await screen.until(r"\x1b[2J[red]x[/red][/]")
         assert "\x1b" not in "\n".join(screen.lines)
 
     play(scenario, (160, 45))
 
 
-@pytest.mark.parametrize(
-    ("keys", "shown", "requests"),
-    [
-        (["c", "y"], "cancel of 17 is done", ["cancel 17"]),
-        (["down", "j", "c"], "job 19 is FAILED: there is nothing to cancel", []),
-    ],
-)
-def test_keys_typed_at_once_take_effect_in_their_order(slurm, keys, shown, requests):
+def test_keys_typed_at_once_take_effect_in_their_order():
     async def scenario(screen):
         await screen.until("mnist")
-        for key in keys:
+        for key in ("down", "j", "k"):
             screen.app.post_message(events.Key(key, key if len(key) == 1 else None))
-        await screen.until(shown)
-        assert slurm.requests == requests
+        await screen.until("18 gpt, rank 0")
+
+    play(scenario)
+
+
+def test_all_keys_are_shown_until_one_is_pressed():
+    async def scenario(screen):
+        await screen.until("17 mnist, rank 0")
+        await screen.press("question_mark")
+        await screen.until("choose a job", "ask Slurm now")
+        await screen.press("q")
+        await screen.until("17 mnist, rank 0", gone=["choose a job"])
+        assert screen.app.is_running
 
     play(scenario)
 

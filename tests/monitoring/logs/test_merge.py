@@ -1,6 +1,8 @@
 """A job's output in order: attempts, times, ranks; whole or its end."""
 
+import os
 import resource
+from datetime import UTC, datetime
 
 import pytest
 
@@ -19,6 +21,7 @@ srun: error: n2: task 1: Exited with exit code 76
 srun: error: says something now
 """
 ALL_RANKS = {"ranks": None}
+TEN = datetime(2026, 11, 21, 10, tzinfo=UTC).timestamp()
 
 
 def begins(run, attempt, line):
@@ -40,8 +43,12 @@ def run(tmp_path):
     return made
 
 
-def rank(run, number, text, attempt="0.1"):
-    run.rank_log("7", attempt, number).write_text(text)
+def rank(run, number, text, attempt="0.1", at=None):
+    """Write what a rank has printed, the last of it so many seconds after 10 o'clock."""
+    log = run.rank_log("7", attempt, number)
+    log.write_text(text)
+    if at is not None:
+        os.utime(log, (TEN + at, TEN + at))
 
 
 def shown(run, tail=None, **wanted):
@@ -56,7 +63,7 @@ def test_by_itself_it_is_rank_0_and_the_batch_script_in_the_newest_attempt(run):
 
 
 def test_an_earlier_attempt_is_shown_with_the_words_around_it(run):
-    rank(run, 0, "old\n", "0.0")
+    rank(run, 0, "old\n", "0.0", at=5)
     words = BATCH.splitlines()
     assert shown(run, attempt="0.0") == [*words[:2], "old", *words[2:4]]
     assert shown(run, attempt=ALL, batch=False) == ["old"]
@@ -64,12 +71,12 @@ def test_an_earlier_attempt_is_shown_with_the_words_around_it(run):
 
 def test_the_log_of_a_run_without_starts_on_record_is_shown_with_any_attempt_and_once_with_all(run):
     run.events.unlink()
-    rank(run, 0, "old\n", "0.0")
+    rank(run, 0, "old\n", "0.0", at=5)
     rank(run, 0, "zero\n")
     words = BATCH.splitlines()
     assert sorted(shown(run)) == sorted([*words, "zero"])
-    assert shown(run, attempt="0.0") == ["old", *words]
-    assert shown(run, attempt=ALL) == ["old", *words, "zero"]
+    assert shown(run, attempt="0.0") == [*words[:2], "old", *words[2:]]
+    assert shown(run, attempt=ALL) == [*words[:2], "old", *words[2:], "zero"]
 
 
 def test_an_attempt_whose_name_was_given_again_has_its_last_part(run):
@@ -104,6 +111,17 @@ def test_without_times_ranks_follow_each_other_by_number_and_keep_their_lines_to
     for number in (10, 2, 1):
         rank(run, number, f"a{number}\nb{number}\n")
     assert shown(run, batch=False, **ALL_RANKS) == ["a1", "b1", "a2", "b2", "a10", "b10"]
+
+
+@pytest.mark.parametrize("tail", [None, 2, 3, 99])
+def test_the_newest_output_is_the_last_also_of_a_program_without_times(run, tail):
+    """After a restart the batch log has lines, and one of srun without a time; the program goes on to print."""
+    os.utime(run.batch_log("7"), (TEN + 12, TEN + 12))
+    started, said = BATCH.splitlines()[4:]
+    rank(run, 0, "epoch 1\nepoch 2\n", at=60)
+    assert shown(run, tail) == [started, said, "epoch 1", "epoch 2"][-(tail or 99) :]
+    rank(run, 0, "epoch 1\nepoch 2\n", at=12)
+    assert shown(run, tail)[-1] == said, "what srun says of the end of a program comes behind it"
 
 
 def test_launchers_come_before_the_ranks_and_are_no_ranks(run):
@@ -146,7 +164,7 @@ def test_an_attempt_that_there_is_not_is_refused_with_those_that_there_are(run):
 
 
 def test_a_rank_that_there_is_not_is_refused_with_the_last_one(run):
-    with pytest.raises(UsageError, match=r"rank 5 has no output in attempt 0\.1 of job 7; none has printed anything"):
+    with pytest.raises(UsageError, match=r"rank 5 has no output in attempt 0\.1 of job 7; no rank has a file there"):
         shown(run, ranks=frozenset({5}))
     rank(run, 3, "x\n")
     with pytest.raises(UsageError, match=r"rank 5 .*; the last with output is 3"):

@@ -1,13 +1,15 @@
-"""A run's own files tell how far it is; where trackers show it is in what they print."""
+"""A run's own files tell how far it is."""
 
 import os
 
 import pytest
 from event_lines import HEAD, event, write
 
-from slurmddp.monitoring.status import job_status
+from slurmddp.monitoring.status import job_status, query, query_jobs
 from slurmddp.runs import facts, history
+from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir
+from slurmddp.runs.lookup import Target
 from slurmddp.slurm.job_info import JobInfo
 
 
@@ -88,33 +90,31 @@ def test_restarts_and_requeues_have_their_reasons(run):
     assert found.requeues == ((3.0, "preempted"), (9.0, facts.BY_SLURM))
 
 
-OFFLINE = """\
-wandb: Tracking run with wandb version 0.31.0
-wandb: Run data is saved locally in /data/wandb/offline-run-20261123_160457-abc123
-"""
+def test_the_time_of_a_run_is_that_of_all_starts_of_all_its_jobs(run):
+    """Job 7 has 2 nodes for 90 s, with a restart, and after a requeue 3 for 40 s; job 8 has 1 for 10 s."""
+    run.spec.write_text('gpus-per-node = "a100:8"\n')
+    write(
+        run,
+        event("attempt_start", 15, nodes="n[1-2]", allocated=10.0),
+        event("restart", 50, status=76, reason="lost"),
+        event("attempt_start", 50, nodes="n[1-2]", attempt="0.1"),
+        event("requeue", 100, reason="preempted", attempt="0.1"),
+        event("attempt_start", 205, nodes="n[1-3]", attempt="1.0", allocated=200.0),
+        event("job_end", 240, status=0, reason="done", attempt="1.0"),
+        event("attempt_start", 300, nodes="n1", job="8", allocated=300.0),
+        event("metrics", 310, step=1, total=2, job="8"),
+    )
+    append_record(run.submissions, {"job": "7"})
+    append_record(run.submissions, {"job": "8"})
+    target = Target(run, ("7", "8"))
+    (first, second) = query_jobs([target], {"PATH": "/nowhere"}, now=400.0)
+    assert (first.total_s, first.node_hours) == (130, pytest.approx((2 * 90 + 3 * 40) / 3600))
+    assert (second.total_s, second.gpu_hours) == (140, pytest.approx(8 * (2 * 90 + 3 * 40 + 10) / 3600))
 
 
-@pytest.mark.parametrize(
-    ("printed", "links"),
-    [
-        ("wandb: \x1b[33mView run at\x1b[0m https://wandb.ai/a/p/runs/1\r\n", ["wandb: https://wandb.ai/a/p/runs/1"]),
-        ("wandb: \N{ROCKET} View run sun-1 at: \x1b[34mhttps://w.ai/1\x1b[0m\n", ["wandb: https://w.ai/1"]),
-        (OFFLINE, ["wandb, offline: `wandb sync --yes /data/wandb/offline-run-*-abc123` uploads it"]),
-        (
-            "\N{RUNNER} View run sly at: http://me:secret@host:5000/#/runs/2\n",
-            ["MLflow: http://me:***@host:5000/#/runs/2"],
-        ),
-        (
-            "COMET INFO: Experiment is live on comet.com https://www.comet.com/a/b/1\nwandb: View run x at: http://w/2\n",
-            ["wandb: http://w/2", "Comet: https://www.comet.com/a/b/1"],
-        ),
-        ("View run of the mill at: noon\n", []),
-    ],
-)
-def test_the_addresses_are_those_that_trackers_print(printed, links, tmp_path):
-    run = RunDir(tmp_path)
-    for attempt, text in [("0.0", "wandb: View run at https://old\n"), ("1.0", printed), ("2.0", "starting\n")]:
-        log = run.rank_log("7", attempt, 0)
-        log.parent.mkdir(parents=True)
-        log.write_text(text)
-    assert job_status.find_tracker_links(run, "7") == (tuple(links) or ("wandb: https://old",))
+def test_the_time_of_a_run_is_not_told_when_its_oldest_events_are_not_read(run, monkeypatch):
+    monkeypatch.setattr(query, "FEW", 0)
+    monkeypatch.setattr(query, "TAIL_BYTES", 200)
+    write(run, event("attempt_start", 15, nodes="n[1-2]"), *(metrics(20 + step, step) for step in range(9)))
+    (status,) = query_jobs([Target(run, ("7",))], {"PATH": "/nowhere"}, now=400.0)
+    assert (status.total_s, status.progress.step) == (None, 8)

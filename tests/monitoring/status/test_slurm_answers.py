@@ -12,7 +12,7 @@ from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.job_info import JobInfo
 
 THEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-WANTED = RequestedJob(name="mnist", job_id="17", run=RunDir(Path("jobs/mnist")), submitted=THEN, sha256="0" * 64)
+WANTED = RequestedJob(name="mnist", job_id="17", run=RunDir(Path("jobs/mnist")), submitted=THEN)
 ROW = JobInfo(job_id="17", state="COMPLETED", source="sacct", name="mnist", submitted=THEN + timedelta(seconds=1))
 
 
@@ -38,12 +38,10 @@ def test_what_comes_after_a_job_of_another_name_is_another_s():
     assert slurm_answers.matching_rows(WANTED, [ROW, other, later]) == [ROW]
 
 
-def test_a_job_that_came_back_is_its_last_row_and_one_to_look_at_twice():
+def test_a_job_that_came_back_is_its_last_row():
     back = ROW._replace(state="RUNNING", submitted=THEN + timedelta(hours=1))
     rows = [ROW._replace(state="REQUEUED"), back]
     assert slurm_answers.newest_rows(slurm_answers.matching_rows(WANTED, rows)) == [back]
-    assert slurm_answers.is_doubtful(WANTED, back) and not slurm_answers.is_doubtful(WANTED, ROW)
-    assert not slurm_answers.is_doubtful(replace(WANTED, sha256=""), back)
 
 
 def test_a_task_is_found_among_those_that_wait_together():

@@ -19,11 +19,13 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from slurmddp import exit_codes
 from slurmddp.errors import FencedError, PeerError, RankError
 from slurmddp.runs import files, ownership
 from slurmddp.runs.ownership import Ownership
 from slurmddp.runtime.checkpoint import store as checkpoints
 from slurmddp.runtime.checkpoint.store import FORMAT, Store, ensure_identity
+from slurmddp.runtime.exiting.classify import judge
 
 IDENTITY = "0123456789abcdef" * 2
 NOTE = {"job": "17", "attempt": "0.0", "world_size": 4}
@@ -192,26 +194,16 @@ def test_what_is_no_regular_file_is_broken_and_read_no_further(two, name, kind, 
         assert said[0].startswith("checkpoint step-000000200 is broken: ")
 
 
-def test_a_full_disk_is_waited_for_when_a_run_begins(tmp_path, monkeypatch):
-    """It ended the rank with status 77, which is never tried again."""
-    tries, said = [], []
-    create = ownership.create_exclusively
+def test_a_disk_that_is_full_when_a_run_begins_is_a_case_for_another_attempt(tmp_path, monkeypatch):
+    """It ended the rank with status 77, which is never tried again. The supervisor waits for space before a start."""
 
-    def fail_twice(path, content):
-        tries.append(path)
-        if len(tries) < 3:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        create(path, content)
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoints, "create_exclusively", fail_twice)
-    monkeypatch.setattr(checkpoints, "_FULL_PAUSE_S", 0.01)
-    assert re.fullmatch("[0-9a-f]{32}", ensure_identity(tmp_path, said.append))
-    assert len(said) == 2 and "No space left on device; waiting for space" in said[0]
-    monkeypatch.setattr(checkpoints, "_FULL_LIMIT_S", 0.0)
-    tries.clear()
-    (tmp_path / "identity").unlink()
-    with pytest.raises(PeerError, match="No space left on device; make space"):
-        ensure_identity(tmp_path, said.append)
+    monkeypatch.setattr(checkpoints, "create_exclusively", fail)
+    with pytest.raises(OSError, match="No space left on device") as raised:
+        ensure_identity(tmp_path)
+    assert judge(raised.value).status == exit_codes.RETRYABLE
 
 
 def test_every_bit_of_a_manifest_counts(two):
@@ -325,7 +317,7 @@ def test_checkpoints_that_somebody_removed_are_made_anew(tmp_path):
     store.write(100, parts(100), NOTE)
     shutil.rmtree(tmp_path / "checkpoints")
     store.write(200, parts(200), NOTE)
-    assert store.newest().step == 200 and ensure_identity(tmp_path / "checkpoints", print) == IDENTITY
+    assert store.newest().step == 200 and ensure_identity(tmp_path / "checkpoints") == IDENTITY
 
 
 def test_the_newest_stay(tmp_path):
@@ -577,19 +569,19 @@ def test_another_rank_that_never_sees_them_says_so(two, lag):
 
 
 def test_a_runs_identity_is_made_once(tmp_path):
-    first = ensure_identity(tmp_path, print)
+    first = ensure_identity(tmp_path)
     assert re.fullmatch("[0-9a-f]{32}", first)
-    assert ensure_identity(tmp_path, print) == first and [path.name for path in tmp_path.iterdir()] == ["identity"]
+    assert ensure_identity(tmp_path) == first and [path.name for path in tmp_path.iterdir()] == ["identity"]
 
 
 def test_two_who_make_an_identity_agree(tmp_path):
     assert ownership.create_exclusively(tmp_path / "identity", "a" * 32)
     assert not ownership.create_exclusively(tmp_path / "identity", "b" * 32)
-    assert ensure_identity(tmp_path, print) == "a" * 32 and [path.name for path in tmp_path.iterdir()] == ["identity"]
+    assert ensure_identity(tmp_path) == "a" * 32 and [path.name for path in tmp_path.iterdir()] == ["identity"]
 
 
 @pytest.mark.parametrize("content", ["", "abc", "g" * 32])
 def test_an_identity_that_is_none_is_refused(tmp_path, content):
     (tmp_path / "identity").write_text(content)
     with pytest.raises(RankError, match="not 32 hexadecimal digits; put back the identity that the newest"):
-        ensure_identity(tmp_path, print)
+        ensure_identity(tmp_path)

@@ -16,8 +16,10 @@ from pathlib import Path
 import pytest
 from ports import free_port
 from preload import Preloaded, clean_environment
+from ranks import make_rank
 from torch._C._distributed_c10d import HashStore, TCPStore
 
+from slurmddp.background import run_in_background
 from slurmddp.errors import PeerError
 from slurmddp.runs.events import AttemptStart, Author, append
 from slurmddp.runs.files import read_records
@@ -303,6 +305,14 @@ def test_the_store_of_a_head_with_an_address_of_ipv4_listens_for_ipv4_alone():
     listens = re.compile(rf":{rank.store_port:04X} [0-9A-F]+:0000 0A ")
     listening = {name: bool(listens.search(Path("/proc/net", name).read_text())) for name in ("tcp", "tcp6")}
     assert (listening, store.port) == ({"tcp": True, "tcp6": False}, rank.store_port)
+
+
+def test_a_stop_is_not_confirmed_by_a_rank_0_whose_children_alone_hold_its_port():
+    """As when it was killed, and the processes of its loader still live: a connection is accepted, but not answered."""
+    rank = make_rank(1, 2, store_port=free_port())
+    with socket.create_server((rank.master_addr, rank.store_port)):
+        met = head_store.Rendezvous(rank, SealedStore(HashStore(), "unused", ""), {})
+        assert run_in_background(lambda: met.confirm_stop(0.5)).result(10) == [0]
 
 
 SILENT_DNS = """

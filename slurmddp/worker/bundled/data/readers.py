@@ -59,16 +59,12 @@ def read_pair(images: Path, labels: Path) -> tuple[Tensor, Tensor]:
 def read_cifar(paths: Iterable[Path]) -> tuple[Tensor, Tensor]:
     """Return images (samples, 3, 32, 32) and classes (samples) of all files in their order, both uint8.
 
-    A record has one byte for the class, and 3072 for the red, green and blue planes. Raises UsageError that names the
-    file and its fault.
+    A record has one byte for the class, and 3072 for the red, green and blue planes; `find_data` has checked that the
+    records are whole. Raises UsageError that names the file and its fault.
     """
     parts = []
     for path in paths:
-        content = _read_bytes(path)
-        if not content or len(content) % CIFAR_RECORD:
-            size = f"{len(content)} bytes, which is not a multiple of a record's {CIFAR_RECORD} bytes"
-            raise UsageError(f"{path} has {size}")
-        part = torch.frombuffer(bytearray(content), dtype=torch.uint8).reshape(-1, CIFAR_RECORD)
+        part = torch.frombuffer(bytearray(_read_bytes(path)), dtype=torch.uint8).reshape(-1, CIFAR_RECORD)
         highest = int(part[:, 0].max())
         if highest >= CIFAR_CLASSES:
             raise UsageError(f"{path} has a record of class {highest}; CIFAR-10's classes are 0 to {CIFAR_CLASSES - 1}")
@@ -78,11 +74,8 @@ def read_cifar(paths: Iterable[Path]) -> tuple[Tensor, Tensor]:
 
 
 def read_text(path: Path) -> Tensor:
-    """Return a file's bytes as uint8. Raises UsageError when it cannot be read or is empty."""
-    content = _read_bytes(path)
-    if not content:
-        raise UsageError(f"{path} is empty")
-    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
+    """Return a file's bytes as uint8; it is not empty. Raises UsageError when it cannot be read."""
+    return torch.frombuffer(bytearray(_read_bytes(path)), dtype=torch.uint8)
 
 
 def _read_bytes(path: Path) -> bytes:

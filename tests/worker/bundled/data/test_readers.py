@@ -107,8 +107,6 @@ def test_a_cifar_file_is_read_as_it_was_written(files):
         (read_idx, "x", b"\0\0\x0d\x01\0\0\0\0", "x starts with 00 00 0d 01; an IDX file .* starts with 00 00 08 01"),
         (read_idx, "x.gz", b"not packed", "x.gz cannot be read"),
         (read_idx, "x.gz", gzip.compress(idx([2], b"ab"), mtime=0)[:-3], "x.gz cannot be read"),
-        (read_cifar, "x", b"", "x has 0 bytes, which is not a multiple of"),
-        (read_cifar, "x", record(1, 0)[:-1], "x has 3072 bytes, which is not a multiple of"),
         (read_cifar, "x", record(1, 0) + record(10, 0), "x has a record of class 10; CIFAR-10's classes are 0 to 9"),
     ],
 )
@@ -119,9 +117,6 @@ def test_a_broken_file_is_named_with_what_is_wrong(tmp_path, read, name, content
         read_idx(path, 1) if read is read_idx else read_cifar([path])
 
 
-def test_any_bytes_are_a_text_but_none(tmp_path):
+def test_any_bytes_are_a_text(tmp_path):
     (tmp_path / "x").write_bytes(bytes(range(256)))
     assert read_text(tmp_path / "x").tolist() == [*range(256)]
-    (tmp_path / "x").write_bytes(b"")
-    with pytest.raises(UsageError, match="x is empty"):
-        read_text(tmp_path / "x")
