@@ -6,8 +6,7 @@ from typing import NoReturn
 
 import click
 
-from slurmddp.cli.completion import complete_target
-from slurmddp.cli.run_arguments import TEXT, find_target, runs_dir_option
+from slurmddp.cli.run_arguments import TEXT, complete_target, find_target, runs_dir_option
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.monitoring.ranks import LIMIT_S, explain_silence, find_running_job
 from slurmddp.slurm import client, commands

@@ -13,9 +13,8 @@ from typing import Final
 
 import click
 
-from slurmddp.cli.completion import complete_target
 from slurmddp.cli.job_command import print_message, write_bytes
-from slurmddp.cli.run_arguments import TEXT, find_target, runs_dir_option
+from slurmddp.cli.run_arguments import TEXT, complete_target, find_target, runs_dir_option
 from slurmddp.cli.screen import JSON_SCHEMA
 from slurmddp.errors import UsageError
 from slurmddp.monitoring import follow as following

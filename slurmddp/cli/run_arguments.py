@@ -1,5 +1,6 @@
-"""What the commands share that name runs: the check of a text, `--runs-dir`, and the run that a word names."""
+"""What the commands share that name runs: `--runs-dir`, the run that a word names, and what a shell offers for it."""
 
+import glob
 import os
 import re
 from contextlib import suppress
@@ -9,11 +10,12 @@ from typing import Any, Final
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from slurmddp.cli.job_command import default_runs_dir
 from slurmddp.config import job_files
-from slurmddp.config.job_spec import JOB_FIELDS
-from slurmddp.errors import UsageError
+from slurmddp.config.job_spec import JOB_FIELDS, NAME
+from slurmddp.errors import SlurmddpError, UsageError
 from slurmddp.runs import lookup
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.registry import GivenFolder, hint_elsewhere
@@ -65,6 +67,25 @@ runs_dir_option: Final = click.option(
     help=f"Folder that contains the runs. [default: {JOB_FIELDS[_KEY].default}]",
 )
 """For commands that read runs and describe no job."""
+
+
+def complete_target(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the runs, and for digits also the jobs, whose names begin with a word; nothing after an error."""
+    del parameter
+    with suppress(SlurmddpError, OSError):
+        folder = Path.cwd() / (context.params.get("runs_dir") or default_runs_dir())
+        targets = lookup.survey(str(folder)).submitted if incomplete.isdecimal() else ()
+        jobs = [job for target in targets for job in target.jobs]
+        named = folder.glob(f"{glob.escape(incomplete)}*/submissions.jsonl") if folder.is_dir() else ()
+        names = sorted(path.parent.name for path in named if re.fullmatch(NAME, path.parent.name))
+        return [CompletionItem(word) for word in [*(job for job in jobs if job.startswith(incomplete)), *names]]
+    return []
+
+
+targets_argument: Final = click.argument(
+    "words", type=TEXT, metavar="[RUN|JOBID]...", nargs=-1, shell_complete=complete_target
+)
+"""Names runs and jobs."""
 
 
 def parse_since(text: str | None, now: float) -> float:

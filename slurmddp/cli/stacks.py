@@ -6,9 +6,8 @@ from typing import Any, Final
 
 import click
 
-from slurmddp.cli.completion import complete_target
 from slurmddp.cli.job_command import print_message
-from slurmddp.cli.run_arguments import TEXT, find_target, runs_dir_option
+from slurmddp.cli.run_arguments import TEXT, complete_target, find_target, runs_dir_option
 from slurmddp.cli.screen import print_result
 from slurmddp.errors import ClusterError, SlurmddpError
 from slurmddp.monitoring.ranks import LIMIT_S, explain_silence, find_running_job

@@ -9,8 +9,7 @@ from typing import Final
 
 import click
 
-from slurmddp.cli.completion import complete_target
-from slurmddp.cli.run_arguments import runs_dir_option
+from slurmddp.cli.run_arguments import complete_target, runs_dir_option
 from slurmddp.errors import SlurmddpError, UsageError
 from slurmddp.runs import lookup
 
