@@ -1,11 +1,11 @@
-"""Finds the running job that a word names, whose nodes can be asked for its ranks."""
+"""Finds the running job that a word names, and asks its nodes for its ranks."""
 
 import shlex
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from slurmddp.attach import run_words
 from slurmddp.errors import ClusterError, SlurmddpError, UsageError
@@ -14,8 +14,9 @@ from slurmddp.monitoring.status.job_status import read_spec
 from slurmddp.runs.lookup import Target, require_one
 from slurmddp.slurm import client, commands
 from slurmddp.slurm.environment import user
+from slurmddp.watchdog.nodes import look_at_nodes
 
-LIMIT_S: Final = 30.0
+_LIMIT_S: Final = 30.0
 """For the answer of a node."""
 
 Environ = Mapping[str, str]
@@ -36,6 +37,15 @@ class RunningJob:
     def words(self, module: str, *more: str) -> list[str]:
         """Return the command of a module of the watchdog for this job."""
         return [self.python, *run_words(self.python), f"slurmddp.watchdog.{module}", self.job_id, self.attempt, *more]
+
+    def look(self, nodes: Sequence[str], environ: Environ) -> Iterator[tuple[str, list[dict[str, Any]], str]]:
+        """Yield for each of these nodes its name, its ranks, and why it has not answered."""
+        return look_at_nodes(self.number, nodes, self.words("look"), environ, limit_s=_LIMIT_S)
+
+    def explain_silence(self, node: str, why: str, words: Sequence[str]) -> str:
+        """Return what can be done where no step starts beside the ranks, as where a site forbids `srun --overlap`."""
+        by_hand = f"; where you may log in to {node}, type: ssh -t {node} {shlex.quote(shlex.join(words))}"
+        return f"no step could look at the ranks of job {self.job_id} on {node} ({why}){by_hand}"
 
 
 def find_running_job(target: Target, environ: Environ) -> RunningJob:
@@ -62,9 +72,3 @@ def find_running_job(target: Target, environ: Environ) -> RunningJob:
     attempt = status.progress.attempt if status.progress else ""
     python = str(read_spec(status.run).get("supervisor-python") or sys.executable)
     return RunningJob(status.job_id, number, attempt or "0.0", nodes, python)
-
-
-def explain_silence(job: RunningJob, node: str, why: str, words: Sequence[str]) -> str:
-    """Return what can be done where no step starts beside the ranks, as where a site forbids `srun --overlap`."""
-    by_hand = f"; where you may log in to {node}, type: ssh -t {node} {shlex.quote(shlex.join(words))}"
-    return f"no step could look at the ranks of job {job.job_id} on {node} ({why}){by_hand}"
