@@ -5,7 +5,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -103,11 +103,6 @@ def logs(  # noqa: PLR0913 - an argument for each option
     decisive = errors and tail is None and not (ranks or as_json)
     if not writer.write_all(_find_decisive(wanted) if decisive else lines(wanted, None if errors else tail), tail):
         print_message(_explain_none(wanted, errors=errors))
-    silent = sum(not timed for timed in writer.has_times.values())
-    if silent and len(writer.has_times) > 1 and everything and not as_json:
-        print_message(
-            f"{silent} of {len(writer.has_times)} ranks print no times; their lines are shown together, rank by rank"
-        )
 
 
 def _find_decisive(wanted: Selection) -> Iterable[Line]:
@@ -148,8 +143,6 @@ class _LineWriter:
     """Writes lines to standard output, in blocks."""
 
     formatter: Formatter
-    has_times: dict[Path, bool] = field(default_factory=dict)
-    """For each file of a rank, whether one of its lines has a time."""
     _unended: Path | None = None
 
     def write_all(self, found: Iterable[Line], tail: int | None = None) -> bool:
@@ -162,8 +155,6 @@ class _LineWriter:
 
     def _format(self, line: Line) -> bytes:
         """Return the bytes to write; they begin with a line end if the last line of another file had none."""
-        if line.source.rank is not None:
-            self.has_times[line.source.path] = self.has_times.get(line.source.path, False) or line.told == "line"
         text = self.formatter(line)
         follows = self._unended not in (None, line.source.path)
         self._unended = None if text.endswith((b"\n", b"\r")) else line.source.path
