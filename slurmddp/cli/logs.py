@@ -4,12 +4,11 @@ import json
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import click
 
@@ -30,7 +29,8 @@ from slurmddp.text import clean_line, escape_text
 
 _BLOCK_LINES: Final = 1000
 
-Formatter = Callable[[Line], bytes]
+Form = Literal["plain", "labelled", "placed", "json"]
+"""How a line is written: as it is, behind rank and host, behind its file, too, or as JSON."""
 
 
 @click.command()
@@ -91,13 +91,15 @@ def logs(  # noqa: PLR0913 - an argument for each option
         failed_first=errors and tail is None,
         attempt=_check_attempt(attempt, follow=follow),
     )
-    writer = _LineWriter(_choose_formatter(wanted, follow=follow, errors=errors, as_json=as_json))
+    form: Form = (
+        "json" if as_json else "placed" if errors else "labelled" if everything or len({*ranks}) > 1 else "plain"
+    )
+    writer = _LineWriter(job_id, form, has_attempts=follow or attempt == ALL)
     if follow:
         _follow(wanted, tail, writer)
         while job_id := next_job(target, run, job_id):
             print_message(f"the run continues in job {job_id}")
-            wanted = replace(wanted, job_id=job_id)
-            writer.formatter = _choose_formatter(wanted, follow=follow, errors=errors, as_json=as_json)
+            wanted, writer.job_id = replace(wanted, job_id=job_id), job_id
             _follow(wanted, None, writer)
         return
     decisive = errors and tail is None and not (ranks or as_json)
@@ -140,9 +142,12 @@ def _check_attempt(text: str, *, follow: bool) -> str:
 
 @dataclass
 class _LineWriter:
-    """Writes lines to standard output, in blocks."""
+    """Writes lines of a job to standard output, in blocks."""
 
-    formatter: Formatter
+    job_id: str
+    form: Form
+    has_attempts: bool
+    """Whether labels have the attempt."""
     _unended: Path | None = None
 
     def write_all(self, found: Iterable[Line], tail: int | None = None) -> bool:
@@ -155,10 +160,41 @@ class _LineWriter:
 
     def _format(self, line: Line) -> bytes:
         """Return the bytes to write; they begin with a line end if the last line of another file had none."""
-        text = self.formatter(line)
+        text = self._as_json(line) if self.form == "json" else self._as_text(line)
         follows = self._unended not in (None, line.source.path)
         self._unended = None if text.endswith((b"\n", b"\r")) else line.source.path
         return b"\n" + text if follows else text
+
+    def _as_text(self, line: Line) -> bytes:
+        """Return a line, behind its rank and host if it is labelled, or behind its file, too."""
+        source, is_terminal = line.source, sys.stdout.isatty()
+        if self.form == "plain":
+            return clean_line(line.text).encode() + b"\n" if is_terminal else line.text
+        if self.form == "placed":
+            number = f":{line.number}" if line.number else ""
+            words = f"{relative_path(source.path)}{number}: {' on '.join(filter(None, (source.label, source.host)))}"
+        else:
+            words = " ".join(filter(None, (line.attempt * self.has_attempts, source.label, source.host)))
+        if is_terminal:
+            return f"{escape_text(words)} | {clean_line(line.text)}\n".encode()
+        return os.fsencode(words) + b" | " + line.text.rstrip(b"\r\n") + b"\n"
+
+    def _as_json(self, line: Line) -> bytes:
+        source = line.source
+        record = {
+            "schema": JSON_SCHEMA,
+            "time": line.time,
+            "told": line.told or None,
+            "job_id": self.job_id,
+            "attempt": line.attempt,
+            "source": source.kind,
+            "rank": source.rank,
+            "host": source.host or None,
+            "file": str(source.path),
+            "line": line.number or None,
+            "text": line.text.decode("utf-8", "replace").rstrip("\r\n"),
+        }
+        return json.dumps(record).encode() + b"\n"
 
 
 def _follow(wanted: Selection, tail: int | None, writer: _LineWriter) -> None:
@@ -197,47 +233,3 @@ def newest_with_output(run: RunDir, jobs: Sequence[str]) -> str:
         if run.batch_log(job_id).exists() or run.attempts(job_id):
             return job_id
     return last_submission(lookup.Target(run, tuple(jobs))).jobs[0]
-
-
-def _choose_formatter(wanted: Selection, *, follow: bool, errors: bool, as_json: bool) -> Formatter:
-    """Return the function that formats a line."""
-    if as_json:
-        return partial(_format_json, job_id=wanted.job_id)
-    if not errors and wanted.ranks is not None and len(wanted.ranks) == 1:
-        return _format_plain
-    return partial(_format_labelled, places=errors, attempts=follow or wanted.attempt == ALL)
-
-
-def _format_plain(line: Line) -> bytes:
-    return clean_line(line.text).encode() + b"\n" if sys.stdout.isatty() else line.text
-
-
-def _format_labelled(line: Line, *, places: bool, attempts: bool) -> bytes:
-    """Return a line behind its rank and host: with `places` also behind its file, with `attempts` its attempt."""
-    source = line.source
-    if places:
-        number = f":{line.number}" if line.number else ""
-        words = f"{relative_path(source.path)}{number}: {' on '.join(filter(None, (source.label, source.host)))}"
-    else:
-        words = " ".join(filter(None, (line.attempt if attempts else "", source.label, source.host)))
-    if sys.stdout.isatty():
-        return f"{escape_text(words)} | {clean_line(line.text)}\n".encode()
-    return os.fsencode(words) + b" | " + line.text.rstrip(b"\r\n") + b"\n"
-
-
-def _format_json(line: Line, *, job_id: str) -> bytes:
-    source = line.source
-    record = {
-        "schema": JSON_SCHEMA,
-        "time": line.time,
-        "told": line.told or None,
-        "job_id": job_id,
-        "attempt": line.attempt,
-        "source": source.kind,
-        "rank": source.rank,
-        "host": source.host or None,
-        "file": str(source.path),
-        "line": line.number or None,
-        "text": line.text.decode("utf-8", "replace").rstrip("\r\n"),
-    }
-    return json.dumps(record).encode() + b"\n"
