@@ -18,7 +18,7 @@ from textual.widgets import DataTable, Footer, ProgressBar, Static
 from slurmddp.cli.watch import sources
 from slurmddp.cli.watch.job_text import COLOURS, format_details, format_event, format_rows
 from slurmddp.cli.watch.sources import RunView
-from slurmddp.cli.watch.widgets import Curve, KeyDialog, LogView
+from slurmddp.cli.watch.widgets import Curve, LogView
 from slurmddp.errors import SlurmddpError
 from slurmddp.monitoring.status import JobStatus, Progress
 from slurmddp.text import escape_text, format_duration
@@ -31,11 +31,11 @@ class JobTable(DataTable[Text]):
     """One row for each job; the cursor chooses one, and stays with it when others come or go."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        ("k", "cursor_up"),
-        ("j", "cursor_down"),
-        ("left", "app.change_rank(-1)"),
-        ("right", "app.change_rank(1)"),
-        ("enter", "app.toggle_output"),
+        Binding("up,k", "cursor_up", "The job above", show=False),
+        Binding("down,j", "cursor_down", "The job below", show=False),
+        Binding("left", "app.change_rank(-1)", "The rank before", show=False),
+        Binding("right", "app.change_rank(1)", "The next rank", show=False),
+        Binding("enter", "app.toggle_output", "Output", show=False),
     ]
 
     def __init__(self) -> None:
@@ -73,12 +73,12 @@ class WatchApp(App[None]):
     VERTICAL_BREAKPOINTS = [(0, "-low"), (16, "-middle"), (36, "-high")]  # noqa: RUF012 the same
     BINDINGS: ClassVar[list[BindingType]] = [
         ("q", "quit", "Quit"),
-        ("question_mark,h", "show_keys", "Help"),
+        ("question_mark,h", "toggle_keys", "Help"),
         ("l", "toggle_output", "Output"),
         ("s", "ask_slurm", "Ask Slurm"),
-        ("escape", "show_jobs"),
-        Binding("ctrl+c", f"end({signal.SIGINT:d})", priority=True),
-        Binding("ctrl+z", "suspend_process", priority=True),
+        Binding("escape", "show_jobs", "Back to the jobs", show=False),
+        Binding("ctrl+c", f"end({signal.SIGINT:d})", "Quit", show=False, priority=True),
+        Binding("ctrl+z", "suspend_process", "Suspend", show=False, priority=True),
     ]
 
     def __init__(self, words: Sequence[str], runs_dir: str, environ: sources.Environ) -> None:
@@ -198,9 +198,12 @@ class WatchApp(App[None]):
         self.screen.remove_class("-output")
         self._table.focus()
 
-    def action_show_keys(self) -> None:
-        """Show all keys."""
-        self.push_screen(KeyDialog())
+    def action_toggle_keys(self) -> None:
+        """Show all keys beside the rest, or no longer."""
+        if self.screen.query("HelpPanel"):
+            self.action_hide_help_panel()
+        else:
+            self.action_show_help_panel()
 
     def action_ask_slurm(self) -> None:
         """Ask Slurm now."""

@@ -22,8 +22,8 @@ HINT: Final = "`slurmddp watch` needs the packages textual and textual-plotext; 
 def watch(targets: tuple[str, ...], *, runs_dir: str) -> int:
     """Show jobs live: state, progress, curves of loss and throughput, events, output.
 
-    The default is the last job of each run. Keys choose a job, show its output, cancel it, or requeue it; ? lists the
-    keys, q quits. Slurm is asked every 10 seconds, files are read every second.
+    The default is the last job of each run. Keys choose a job and show its output; ? shows the keys, q quits. Slurm is
+    asked every 10 seconds, files are read every second.
     """
     lookup.find(targets, runs_dir)
     streams = (sys.stdin, sys.stdout, sys.stderr)  # Textual writes to the last

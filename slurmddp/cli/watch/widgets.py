@@ -1,32 +1,20 @@
-"""The parts of the screen: a curve, lines of text, and what covers all for a moment."""
+"""The parts of the screen: a curve, and lines of text."""
 
 import math
 import statistics
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from rich.text import Text
-from textual import events
-from textual.app import ComposeResult, RenderResult
-from textual.binding import BindingType
+from textual.app import RenderResult
+from textual.binding import Binding, BindingType
 from textual.geometry import Size
-from textual.screen import ModalScreen
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from textual.widgets import Static
 from textual_plotext import PlotextPlot
 
 from slurmddp.cli.watch.sources import Point
 from slurmddp.report.number_format import Scale
-
-KEYS: Final = """\
-↑ ↓  k j    choose a job; in the output, scroll
-← →         choose the rank whose output is shown
-l  Enter    show the output on the whole screen, and back
-End         follow the output, which stands still above its end
-Tab         go to the events, the output, the jobs
-s           ask Slurm now; it is asked every 10 s
-q  Ctrl-C   quit; jobs go on"""
 
 
 class Curve(PlotextPlot):
@@ -78,12 +66,12 @@ class LogView(ScrollView, can_focus=True):
     """The last lines of a text; they stand still while the user reads further up."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        ("k", "scroll_up"),
-        ("j", "scroll_down"),
-        ("shift+left", "scroll_left"),
-        ("shift+right", "scroll_right"),
-        ("left", "app.change_rank(-1)"),
-        ("right", "app.change_rank(1)"),
+        Binding("up,k", "scroll_up", "Scroll up", show=False),
+        Binding("down,j", "scroll_down", "Scroll down", show=False),
+        Binding("shift+left", "scroll_left", "Scroll left", show=False),
+        Binding("shift+right", "scroll_right", "Scroll right", show=False),
+        Binding("left", "app.change_rank(-1)", "The rank before", show=False),
+        Binding("right", "app.change_rank(1)", "The next rank", show=False),
     ]
 
     def __init__(self, name: str) -> None:
@@ -124,16 +112,3 @@ class LogView(ScrollView, can_focus=True):
         shown = line[left:]
         shown.truncate(self.size.width, overflow="ellipsis")
         return Strip(shown.render(self.app.console)).extend_cell_length(self.size.width).apply_style(self.rich_style)
-
-
-class KeyDialog(ModalScreen[None]):
-    """Shows all keys until one is pressed."""
-
-    def compose(self) -> ComposeResult:
-        """Show the text."""
-        yield Static(Text(KEYS))
-
-    def on_key(self, event: events.Key) -> None:
-        """Close it."""
-        event.stop()
-        self.dismiss()

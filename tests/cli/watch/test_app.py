@@ -165,6 +165,9 @@ def test_every_word_can_be_read_with_and_without_colours(slurm, monkeypatch, env
         await screen.press("s")
         await screen.until("Permission denied")
         check(screen)
+        await screen.press("question_mark")
+        await screen.until("The job below")
+        check(screen)
 
     play(scenario)
 
@@ -300,16 +303,20 @@ def test_keys_typed_at_once_take_effect_in_their_order():
     play(scenario)
 
 
-def test_all_keys_are_shown_until_one_is_pressed():
+def test_the_keys_of_the_part_in_use_are_shown_beside_it_and_work_meanwhile():
     async def scenario(screen):
         await screen.until("17 mnist, rank 0")
         await screen.press("question_mark")
-        await screen.until("choose a job", "ask Slurm now")
-        await screen.press("q")
-        await screen.until("17 mnist, rank 0", gone=["choose a job"])
-        assert screen.app.is_running
+        await screen.until("j The job below", "→ The next rank", "s Ask Slurm", "^c Quit")
+        await screen.press("j", "l")
+        await screen.until("18 gpt, rank 0", "j Scroll down", gone=["The job below"])
+        await screen.press("h", "escape")
+        await screen.until("18 gpt, rank 0", "loss", gone=["The job below", "Scroll down"])
+        await screen.press("question_mark", "q")
+        await screen.pilot.pause(0.2)
+        assert not screen.app.is_running
 
-    play(scenario)
+    play(scenario, (120, 45))
 
 
 def test_the_output_follows_its_end_unless_it_is_scrolled(run):
