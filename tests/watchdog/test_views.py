@@ -7,7 +7,7 @@ import pytest
 from event_lines import event, write
 
 from slurmddp.cli.status_format import format_job, format_jobs
-from slurmddp.cli.watch.job_text import format_details
+from slurmddp.cli.watch.widgets import format_details
 from slurmddp.diagnose.diagnosis import diagnose_attempt
 from slurmddp.diagnose.running import describe_activity
 from slurmddp.monitoring.status import JobStatus

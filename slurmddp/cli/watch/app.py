@@ -13,54 +13,17 @@ from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
-from textual.widgets import DataTable, Footer, ProgressBar, Static
+from textual.widgets import Footer, ProgressBar, Static
 
 from slurmddp.cli.watch import sources
-from slurmddp.cli.watch.job_text import COLOURS, format_details, format_event, format_rows
 from slurmddp.cli.watch.sources import RunView
-from slurmddp.cli.watch.widgets import Curve, LogView
+from slurmddp.cli.watch.widgets import COLOURS, Curve, JobTable, LogView, format_details, format_event
 from slurmddp.errors import SlurmddpError
 from slurmddp.monitoring.status import JobStatus, Progress
 from slurmddp.text import escape_text, format_duration
 
 READ_S: Final = 1.0
 """Seconds between two reads of the files."""
-
-
-class JobTable(DataTable[Text]):
-    """One row for each job; the cursor chooses one, and stays with it when others come or go."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "cursor_up", "The job above", show=False),
-        Binding("down,j", "cursor_down", "The job below", show=False),
-        Binding("left", "app.change_rank(-1)", "The rank before", show=False),
-        Binding("right", "app.change_rank(1)", "The next rank", show=False),
-        Binding("enter", "app.toggle_output", "Output", show=False),
-    ]
-
-    def __init__(self) -> None:
-        super().__init__(id="jobs", cursor_type="row", cursor_foreground_priority="css")
-        self._lines: Sequence[Text] = ()
-        self._ids: Sequence[str] = ()
-
-    def show(self, jobs: Sequence[JobStatus]) -> None:
-        """Show these jobs."""
-        width = self.app.size.width - 2 * self.cell_padding - self.styles.scrollbar_size_vertical
-        row, ids, chosen = self.cursor_row, [job.job_id for job in jobs], self.chosen
-        lines = [*format_rows(jobs, width)]
-        if (ids, lines) == (self._ids, self._lines):
-            return
-        self._ids, self._lines = ids, lines
-        self.clear(columns=True)
-        self.add_column(lines[0])
-        for job_id, line in zip(ids, lines[1:], strict=True):
-            self.add_row(line, key=job_id)
-        self.move_cursor(row=ids.index(chosen) if chosen in ids else min(row, len(ids) - 1))
-
-    @property
-    def chosen(self) -> str:
-        """The id of the chosen job; empty without jobs."""
-        return str(self.ordered_rows[self.cursor_row].key.value) if self.row_count else ""
 
 
 class WatchApp(App[None]):

@@ -1,9 +1,13 @@
-"""The parts of the screen: a curve, and lines of text."""
+"""The parts of the screen: the table of jobs, a curve, lines of text; and a job and an event as text.
+
+Control characters are escaped.
+"""
 
 import math
 import statistics
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import ClassVar, Final
 
 from rich.text import Text
 from textual.app import RenderResult
@@ -11,10 +15,55 @@ from textual.binding import Binding, BindingType
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+from textual.widgets import DataTable
 from textual_plotext import PlotextPlot
 
+from slurmddp.cli.status_format import details, format_jobs, show_state
 from slurmddp.cli.watch.sources import Point
+from slurmddp.monitoring.status import JobStatus
 from slurmddp.report.number_format import Scale
+from slurmddp.runs.history import Event, describe_event
+from slurmddp.text import escape_text
+
+_SHOWN_ELSEWHERE: Final = ("submitted", "started", "ended", "time", "ends", "progress", "folder", "source", "")
+COLOURS: Final = {"red": "#ff9c9c", "green": "#60d060", "yellow": "#e0c040", "magenta": "#e090e0"}
+"""For the dark background of the screen, with a contrast of 4.5 or more."""
+
+
+class JobTable(DataTable[Text]):
+    """One row for each job; the cursor chooses one, and stays with it when others come or go."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "cursor_up", "The job above", show=False),
+        Binding("down,j", "cursor_down", "The job below", show=False),
+        Binding("left", "app.change_rank(-1)", "The rank before", show=False),
+        Binding("right", "app.change_rank(1)", "The next rank", show=False),
+        Binding("enter", "app.toggle_output", "Output", show=False),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__(id="jobs", cursor_type="row", cursor_foreground_priority="css")
+        self._lines: Sequence[Text] = ()
+        self._ids: Sequence[str] = ()
+
+    def show(self, jobs: Sequence[JobStatus]) -> None:
+        """Show these jobs."""
+        width = self.app.size.width - 2 * self.cell_padding - self.styles.scrollbar_size_vertical
+        row, ids, chosen = self.cursor_row, [job.job_id for job in jobs], self.chosen
+        lines = [*format_rows(jobs, width)]
+        if (ids, lines) == (self._ids, self._lines):
+            return
+        self._ids, self._lines = ids, lines
+        self.clear(columns=True)
+        self.add_column(lines[0])
+        for job_id, line in zip(ids, lines[1:], strict=True):
+            self.add_row(line, key=job_id)
+        self.move_cursor(row=ids.index(chosen) if chosen in ids else min(row, len(ids) - 1))
+
+    @property
+    def chosen(self) -> str:
+        """The id of the chosen job; empty without jobs."""
+        return str(self.ordered_rows[self.cursor_row].key.value) if self.row_count else ""
 
 
 class Curve(PlotextPlot):
@@ -112,3 +161,31 @@ class LogView(ScrollView, can_focus=True):
         shown = line[left:]
         shown.truncate(self.size.width, overflow="ellipsis")
         return Strip(shown.render(self.app.console)).extend_cell_length(self.size.width).apply_style(self.rich_style)
+
+
+def format_rows(jobs: Sequence[JobStatus], width: int) -> Iterator[Text]:
+    """Yield the head and the rows of the table of `status`."""
+    head, *lines = format_jobs(jobs, each=True, width=width) or [""]
+    yield Text(head)
+    begin = head.find("STATE")
+    for job, line in zip(jobs, lines, strict=True):
+        row = Text(line)
+        row.stylize(_style(job), begin, begin + len(escape_text(show_state(job)[0])) if begin > 0 else begin)
+        yield row
+
+
+def _style(job: JobStatus) -> str:
+    return f"bold {COLOURS.get(show_state(job)[1], '')}"
+
+
+def format_details(job: JobStatus) -> Text:
+    """Return the details that `status` shows of one job, without those that its row or the other parts show."""
+    words = (f"{label}: {text}" for label, text in details(job) if label not in _SHOWN_ELSEWHERE)
+    return Text(escape_text("; ".join(words)), "" if job.phase == "running" and not job.hang else _style(job))
+
+
+def format_event(event: Event) -> Text:
+    """Return an event as a line: its time, and what happened in words."""
+    at = f"{datetime.fromtimestamp(event.time).astimezone():%H:%M:%S} "
+    words = describe_event(event) or ": ".join(filter(None, (event.kind, event.text("reason"))))
+    return Text.assemble((at, "dim"), escape_text(words))
