@@ -30,9 +30,8 @@ _ENDS_JOB: Final = frozenset({"requeue", "cancel"})
 
 
 @click.command()
-@click.option("--all", "-a", "show_all", is_flag=True, help="Show hidden partitions too.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-def cluster(*, show_all: bool, as_json: bool) -> None:
+def cluster(*, as_json: bool) -> None:
     """Show the partitions: nodes, CPUs, memory and GPUs of a node, limits, preemption.
 
     There is a row for each kind of GPU. PLAN counts idle nodes that are kept for a job, DOWN those that get no jobs,
@@ -40,17 +39,15 @@ def cluster(*, show_all: bool, as_json: bool) -> None:
     use a partition, your accounts and QOS.
     """
     found = query_cluster(os.environ, accounts=True)
-    lines = format_cluster(found, show_all=show_all, width=screen_width())
-    print_result(msgspec.to_builtins(found), lines, as_json=as_json)
+    print_result(msgspec.to_builtins(found), format_cluster(found, screen_width()), as_json=as_json)
 
 
-def format_cluster(found: Cluster, *, show_all: bool = False, width: int = sys.maxsize) -> Iterator[str]:
+def format_cluster(found: Cluster, width: int = sys.maxsize) -> Iterator[str]:
     """Yield the table of the partitions in at most `width` columns, and notes of at most 80 columns."""
-    shown = [partition for partition in found.partitions if show_all or not partition.hidden]
     yield from (f"{escape_text(found.name)}, Slurm {escape_text(found.version)}", "")
-    rows = [row for partition in shown for row in _partition_rows(partition)]
+    rows = [row for partition in found.partitions for row in _partition_rows(partition)]
     yield from format_table(rows, head=_HEAD, right=_NUMBERS, width=width)
-    if notes := [*_notes(found, shown)]:
+    if notes := [*_notes(found)]:
         yield from ("", *(line for note in notes for line in wrap_text(note, below="  ")))
 
 
@@ -99,11 +96,11 @@ def _format_gpus(groups: Sequence[Nodes]) -> str:
     return ",".join(f"{kind}:{count}" if kind else str(count) for kind, count in counts) or "0"
 
 
-def _notes(found: Cluster, shown: Sequence[Partition]) -> Iterator[str]:
-    for partition in shown:
+def _notes(found: Cluster) -> Iterator[str]:
+    for partition in found.partitions:
         if limits := [*_limits(partition)]:
             yield f"{escape_text(partition.name)}: {'; '.join(limits)}"
-    yield from _preemption_notes(found, shown)
+    yield from _preemption_notes(found)
     if found.accounts is not None:
         names = (f"{name} (default)" if name == found.default_account else name for name in found.accounts)
         yield f"Your accounts: {_join_names(tuple(names)) or 'none'}"
@@ -114,11 +111,11 @@ def _notes(found: Cluster, shown: Sequence[Partition]) -> Iterator[str]:
             name = escape_text(partition.name)
             yield f"Not known: the {partition.unseen} nodes of {name}, which this site does not show to you"
     yield from (f"Not known: {escape_text(line)}" for line in found.unlearned)
-    if hidden := len(found.partitions) - len(shown):
-        yield f"{count(hidden, 'hidden partition')} not shown; --all shows them"
 
 
 def _limits(partition: Partition) -> Iterator[str]:
+    if partition.hidden:
+        yield "hidden, sinfo shows it with --all"
     if partition.state != "UP":
         yield f"its state is {escape_text(partition.state)}"
     if partition.max_nodes is not None:
@@ -147,8 +144,8 @@ def _join_names(names: Sequence[str]) -> str:
     return ", ".join(map(escape_text, names))
 
 
-def _preemption_notes(found: Cluster, partitions: Sequence[Partition]) -> Iterator[str]:
-    modes = {partition.preemption for partition in partitions}
+def _preemption_notes(found: Cluster) -> Iterator[str]:
+    modes = {partition.preemption for partition in found.partitions}
     known = [text for mode, text in _MODES.items() if mode in modes]
     if not known:
         return
@@ -159,6 +156,6 @@ def _preemption_notes(found: Cluster, partitions: Sequence[Partition]) -> Iterat
     if modes & _ENDS_JOB:
         notice = "the signal of --signal-lead"
         signal = notice if found.signals_on_preemption else f"SIGTERM (not {notice})"
-        graced = any(partition.grace_s for partition in partitions)
+        graced = any(partition.grace_s for partition in found.partitions)
         time = f"the time shown, or {found.kill_wait_s} s," if graced else f"{found.kill_wait_s} s"
         yield f"First the job gets {signal}, and has {time} to save a checkpoint."
