@@ -1,6 +1,5 @@
-"""`slurmddp nodes`: show what speaks against which node, and change it."""
+"""`slurmddp nodes`: show what speaks against which node, and forget it."""
 
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,19 +9,17 @@ import click
 from slurmddp.cli.job_command import print_message
 from slurmddp.cli.run_arguments import TEXT
 from slurmddp.cli.screen import print_result, screen_width
-from slurmddp.cluster.inspect import query_cluster
 from slurmddp.errors import UsageError
 from slurmddp.runs import node_store
-from slurmddp.runs.node_evidence import BY_HAND, PROOF, NodeEvidence, Suspect, find_suspects
+from slurmddp.runs.node_evidence import Suspect, find_suspects
 from slurmddp.slurm.hostlist import expand
-from slurmddp.text import format_duration, format_table, list_some, quote_value, suggest
+from slurmddp.text import format_duration, format_table, list_some, quote_value
 
 
 @click.command()
-@click.option("--avoid", type=TEXT, multiple=True, metavar="NODE", help="Leave out a node until --forget. Repeatable.")
 @click.option("--forget", type=TEXT, multiple=True, metavar="NODE", help="Use a node again, as if new. Repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def nodes(avoid: tuple[str, ...], forget: tuple[str, ...], *, as_json: bool) -> None:
+def nodes(forget: tuple[str, ...], *, as_json: bool) -> None:
     """Show what speaks against which node: from all runs of this user, with its age.
 
     The next start leaves out the nodes with a proof against them, or with two hints that have only the node in common:
@@ -32,8 +29,6 @@ def nodes(avoid: tuple[str, ...], forget: tuple[str, ...], *, as_json: bool) -> 
     now = time.time()
     if forget:
         _forget(expand(",".join(forget), option="--forget"))
-    if avoid:
-        _avoid(expand(",".join(avoid), option="--avoid"), now)
     suspects = find_suspects(node_store.read_evidence(), now)
     found = [(one._asdict(), suspect.is_proved) for suspect in suspects for one in suspect.evidence]
     records = [{**one, "job_id": one.pop("job"), "left_out": is_proved} for one, is_proved in found]
@@ -49,15 +44,6 @@ def _forget(given: Sequence[str]) -> None:
         named = list_some(known, 9) or "no node"
         raise UsageError(f"--forget: nothing speaks against {quote_value(unknown[0])}; something does against {named}")
     node_store.replace(one for one in evidence if one.node not in given)
-
-
-def _avoid(given: Sequence[str], now: float) -> None:
-    cluster = query_cluster(os.environ)
-    known = {node for partition in cluster.partitions for group in partition.nodes for node in expand(group.names)}
-    if unknown := [node for node in given if node not in known]:
-        near = suggest(unknown[0], sorted(known), "`sinfo -N` lists them")
-        raise UsageError(f"--avoid: cluster {cluster.name} has no node {quote_value(unknown[0])}; {near}")
-    node_store.note([NodeEvidence(now, cluster.name, node, BY_HAND, PROOF, "left out by you") for node in given], now)
 
 
 def _format(suspects: Sequence[Suspect], now: float) -> list[str]:

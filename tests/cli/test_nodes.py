@@ -7,18 +7,8 @@ import time
 import pytest
 
 from slurmddp import cli
-from slurmddp.cli import nodes
-from slurmddp.cluster.partitions import Cluster, Nodes, Partition
 from slurmddp.runs.node_evidence import HINT, PROOF, NodeEvidence
 from slurmddp.runs.node_store import note
-
-GROUP = Nodes(names="n[1-8]", count=8, state="idle", cpus=8, memory_mb=1000)
-
-
-@pytest.fixture(autouse=True)
-def cluster(monkeypatch):
-    known = Cluster(name="c", partitions=(Partition(name="gpu", default=True, nodes=(GROUP,)),))
-    monkeypatch.setattr(nodes, "query_cluster", lambda _: known)
 
 
 @pytest.fixture
@@ -78,13 +68,3 @@ def test_a_node_can_be_forgotten(capsys):
     )
     assert shown(capsys, "--forget", "n1").err == "nothing speaks against a node\n"
     assert "something does against no node" in shown(capsys, "--forget", "n1", status=2).err
-
-
-def test_a_node_can_be_left_out_by_hand_until_it_is_forgotten(capsys):
-    (one,) = json.loads(shown(capsys, "--avoid", "n7", "--json").out)["nodes"]
-    assert (one["node"], one["left_out"], one["source"]) == ("n7", True, "by hand")
-    assert (
-        shown(capsys, "--avoid", "n77", status=2).err
-        == "Error: --avoid: cluster c has no node 'n77'; did you mean n7?\n"
-    )
-    assert shown(capsys, "--forget", "n7").err == "nothing speaks against a node\n"
