@@ -88,10 +88,6 @@ def _outline(points: Sequence[Point]) -> list[Point]:
     return [points[place] for place in sorted(shown)]
 
 
-def _bucket_size(count: int, most: int) -> int:
-    return 1 if count <= most else -(-count * _OF_A_BUCKET // most)
-
-
 def read_events(run: RunDir) -> tuple[History, Logged]:
     """Return the events of a run by their time, and its lines, as `thin_events`; none if there is no file."""
     outline, (count, frequent) = read_outline(run), read_frequent(run)
@@ -105,7 +101,7 @@ def thin_events(events: Iterable[Event], count: int) -> tuple[tuple[Event, ...],
 
     `count` is that of the metrics, or a larger number.
     """
-    size = _bucket_size(count, MOST_METRICS)
+    size = 1 if count <= MOST_METRICS else -(-count * _OF_A_BUCKET // MOST_METRICS)
     others: list[Event] = []
     logged: dict[str, _Metrics] = {}
     for event in events:

@@ -81,11 +81,6 @@ class WatchApp(App[None]):
         """The chosen job."""
         return next((job for job in self._jobs if job.job_id == self._table.chosen), None)
 
-    @property
-    def _since_s(self) -> float:
-        """The age of Slurm's answer, in seconds."""
-        return time.time() - self._asked_at if self._asked_at else 0.0
-
     @work
     async def _poll(self) -> None:
         while True:
@@ -119,7 +114,7 @@ class WatchApp(App[None]):
         if self._trouble:
             line.append(f"  {escape_text(self._trouble)}", COLOURS["red"])
         elif self._asked_at:
-            line.append(f"  Slurm's answer is {format_duration(self._since_s)} old")
+            line.append(f"  Slurm's answer is {format_duration(time.time() - self._asked_at)} old")
         self._head.update(line, layout=False)
 
     def _show_files(self, job: JobStatus, view: RunView) -> None:
