@@ -1,7 +1,7 @@
 """`slurmddp sweep`: submit many settings of a job as one array, and show their results."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,6 @@ from slurmddp.cli.request_options import build_request, dependency_options, swee
 from slurmddp.cli.run_arguments import complete_target, runs_dir_option
 from slurmddp.cli.screen import print_json, print_result, screen_width
 from slurmddp.cli.submit import check_recorded, print_accepted, print_dry_run
-from slurmddp.config.job_array import Task
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.errors import UsageError
 from slurmddp.outcome import Kind
@@ -33,7 +32,7 @@ from slurmddp.submission.sweep import (
     results,
 )
 from slurmddp.submission.sweep import sweep as submit_sweep
-from slurmddp.text import WIDTH, count, format_table, shorten_text
+from slurmddp.text import count, format_table
 
 _MOST_METRICS: Final = 4
 """The table for people has this many columns of metrics at most."""
@@ -84,7 +83,6 @@ def sweep(
         request = choose_run(request, os.environ, chosen.append)
     job = request.resolved.spec
     run = RunDir.named(job.runs_dir, job.job_name)
-    chosen += _explain_values(parameters["sets"], array.tasks)
     if dry_run:
         settings, jobs = read_progress(run, array.tasks, os.environ), list[Submitted]()
         if settings.missing:
@@ -107,13 +105,6 @@ def sweep(
         f"folder of the sweep: {run.path}; its results, once there are some: slurmddp sweep results {run.path.name}"
     )
     return 0
-
-
-def _explain_values(sets: Sequence[str], tasks: Sequence[Task]) -> Iterator[str]:
-    """Yield the values of each key that was given as a range."""
-    for key, _, text in (given.partition("=") for given in sets):
-        if ".." in text:
-            yield shorten_text(f"{key} = {', '.join(dict.fromkeys(task.values[key] for task in tasks))}", 2 * WIDTH)
 
 
 def _count_settings(settings: SweepProgress, *, dry_run: bool) -> str:
