@@ -126,33 +126,20 @@ class LogView(ScrollView, can_focus=True):
     def __init__(self, name: str) -> None:
         super().__init__(id=name)
         self._lines: Sequence[Text] = ()
-        self._follows = True
+
+    def on_mount(self) -> None:
+        """Stay at the end in any size, until the user scrolls."""
+        self.anchor()
 
     def show(self, lines: Sequence[Text], *, restart: bool) -> None:
-        """Show these lines; with `restart` go to their end."""
-        self._follows = self._follows or restart
-        if not self._follows:
+        """Show these lines, unless the user reads further up; with `restart` go to their end."""
+        if self.scroll_target_y < self.max_scroll_y and not restart:
             return
         if lines != self._lines:
             self._lines = lines
             self.virtual_size = Size(max((line.cell_len for line in lines), default=0), len(lines))
             self.refresh()
         self.scroll_end(animate=False, force=True, immediate=True, x_axis=False)
-
-    def release_anchor(self) -> None:
-        """Stand still: the user scrolls."""
-        super().release_anchor()
-        self._follows = False
-
-    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Follow the end when the user has come back to it."""
-        super().watch_scroll_y(old_value, new_value)
-        self._follows = self._follows or new_value >= self.max_scroll_y
-
-    def action_scroll_end(self) -> None:
-        """Go to the end, and follow it again."""
-        self._follows = True
-        super().action_scroll_end()
 
     def render_line(self, y: int) -> Strip:
         """Return a line of the screen."""

@@ -335,6 +335,10 @@ def test_the_output_follows_its_end_unless_it_is_scrolled(run):
         await screen.until("new line")
         await screen.press("escape")
         await screen.until("RUN", "loss", "75%", "new line")
+        for size in ((80, 40), (120, 50), (80, 24)):
+            await screen.pilot.resize_terminal(*size)
+            log.write_text(log.read_text() + f"of {size[1]} lines\n")
+            await screen.until(f"of {size[1]} lines")
 
     play(scenario)
 
