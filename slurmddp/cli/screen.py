@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -28,7 +27,11 @@ def print_result(fields: Mapping[str, Any], lines: Iterable[str], *, as_json: bo
 
 def screen_width() -> int:
     """Return the columns of the terminal; without a limit where standard output is none."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    if not sys.stdout.isatty():
+        return sys.maxsize
+    import shutil
+
+    return shutil.get_terminal_size().columns
 
 
 def paint(text: str, colour: str) -> str:

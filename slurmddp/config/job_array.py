@@ -1,6 +1,5 @@
 """The tasks of a Slurm array, each with its own run. Values; no I/O."""
 
-import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -65,5 +64,7 @@ def folder_name(values: Mapping[str, str]) -> str:
         whole = "\0".join(map(str, chain.from_iterable(values.items())))
     if name == whole and len(name) <= FOLDER_LENGTH:
         return name
+    import hashlib  # noqa: PLC0415 - it loads OpenSSL, and few names are so long
+
     digest = hashlib.sha256(whole.encode("utf-8", "surrogateescape")).hexdigest()[:16]
     return f"{name[: FOLDER_LENGTH - len(digest) - 1]}-{digest}"

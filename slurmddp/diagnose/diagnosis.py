@@ -118,7 +118,7 @@ def query_job(job_id: str, environ: Mapping[str, str]) -> tuple[JobInfo, str]:
 
     The source of a job that neither knows is `files`.
     """
-    answer = queries.controller(job_id, environ, timeout_s=QUERY_LIMIT_S)
+    answer = queries.controller([job_id], environ, timeout_s=QUERY_LIMIT_S)
     known = _choose_job(job_id, answer.jobs)
     recorded = None
     if "not found" not in answer.silence:

@@ -49,10 +49,13 @@ def _newest(paths: Iterable[str]) -> Checkpoint | None:
 def newest_checkpoint(run: RunDir) -> Path | None:
     """Return the whole checkpoint of the highest step; None without one, and when the folder cannot be read."""
     with suppress(OSError):
-        folder = run.checkpoints
-        names = sorted(filter(_STEP.fullmatch, os.listdir(folder)), reverse=True)  # noqa: PTH208 - paths take longer
-        return next((folder / name for name in names if (folder / name / MANIFEST).is_file()), None)
+        return _newest_step(run.checkpoints, os.listdir(run.checkpoints))  # noqa: PTH208 - paths take longer
     return None
+
+
+def _newest_step(folder: Path, names: Iterable[str]) -> Path | None:
+    steps = sorted(filter(_STEP.fullmatch, names), reverse=True)
+    return next((folder / name for name in steps if (folder / name / MANIFEST).is_file()), None)
 
 
 def find_saved(run: RunDir, pattern: str) -> Checkpoint | None:
@@ -65,12 +68,13 @@ def find_saved(run: RunDir, pattern: str) -> Checkpoint | None:
     if pattern and (own := newest_program_checkpoint(pattern)):
         return own
     with suppress(OSError):
-        step = newest_checkpoint(run)
-        survived = () if step else run.checkpoints.glob(f".survived-*/step-*/{SURVIVED}")
+        names = os.listdir(folder := run.checkpoints)  # noqa: PTH208 - as above
+        step, left = _newest_step(folder, names), any(name.startswith(".survived-") for name in names)
+        survived = folder.glob(f".survived-*/step-*/{SURVIVED}") if left and not step else ()
         for file in [step / MANIFEST] if step else sorted(survived, key=lambda note: note.parent.name)[-1:]:
             return Checkpoint(file.stat().st_mtime, str(file.parent), int(file.parent.name.partition("-")[2]))
         none = (IDENTITY, "step-", ".", "broken-")
-        return _newest(str(path) for path in run.checkpoints.glob("*") if not path.name.startswith(none))
+        return _newest(str(folder / name) for name in names if not name.startswith(none))
     return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
@@ -49,7 +49,7 @@ class Target:
 
     def only(self, jobs: tuple[str, ...]) -> Target:
         """Return the target with some of its jobs."""
-        return replace(self, jobs=jobs, known=self.records)
+        return Target(self.run, jobs, self.records)
 
     @classmethod
     def of_run(cls, run: RunDir, records: Sequence[Mapping[str, Any]]) -> Target:

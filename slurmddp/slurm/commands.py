@@ -27,6 +27,8 @@ WRITE_SCRIPT: Final = ("scontrol", "write", "batch_script")
 """Writes the controller's copy of a job's script: the job's id and the file follow."""
 SHOW_VERSION: Final = ("slurmd", "-V")
 PING: Final = ("scontrol", "ping")
+SHOW_LINES: Final = ("scontrol", "--oneliner")
+"""Answers the questions of its standard input, a line each."""
 SHOW_BY_INPUT: Final = ("scontrol", "--all", "--details", "--oneliner")
 """Answers the questions of its standard input, about hidden partitions, too, and with the GPUs that are in use."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 import re
 from datetime import datetime
+from functools import cache
 from typing import Final, Literal, NamedTuple
 
 from slurmddp.outcome import Phase
@@ -29,6 +30,7 @@ class JobRef(NamedTuple):
     """`_3` for a task, `_[4-9]` for tasks that wait together, `+1` for a part of a heterogeneous job."""
 
     @classmethod
+    @cache
     def parse(cls, job_id: str) -> JobRef:
         """Return the parts of an id; every text is accepted."""
         if job_id.isdecimal():

@@ -64,13 +64,17 @@ _FIELDS: Final[tuple[tuple[str, Callable[[str], Any], str], ...]] = (
     ("errors", str, "StdErr"),
 )
 """The fields of JobInfo, how each is read, and its names in the output of squeue, sacct and scontrol."""
-_NAMED: Final = tuple((name, field, parse) for field, parse, names in _FIELDS for name in names.split())
+_NAMED: Final = [(name, field, parse) for field, parse, names in _FIELDS for name in names.split()]
+_BY_NAME: Final = {name: [one[1:] for one in _NAMED if one[0] == name] for name, *_ in _NAMED}
 
 
 def _read_fields(shown: Mapping[str, str]) -> dict[str, Any]:
     """Return the fields of JobInfo that have a value."""
-    known = {name: text for name, text in shown.items() if text not in _NO_JOB_VALUE}
-    return {"state": UNKNOWN} | {field: parse(known[name]) for name, field, parse in _NAMED if name in known}
+    found: dict[str, Any] = {"state": UNKNOWN}
+    for name, text in shown.items():
+        if text not in _NO_JOB_VALUE:
+            found |= {field: parse(text) for field, parse in _BY_NAME.get(name, ())}
+    return found
 
 
 def parse_queue(stdout: str) -> list[JobInfo]:

@@ -84,12 +84,19 @@ def last_run(job_id: str, environ: Environ, *, timeout_s: float) -> Listing:
     return _list([*commands.LIST_ACCOUNTED_STEPS, f"--jobs={job_id}"], parse_accounting, environ, timeout_s)
 
 
-def controller(job_id: str, environ: Environ, *, timeout_s: float) -> Listing:
-    """Return one job, or all tasks of an array, from the controller."""
-    return _list(commands.show("job", job_id), lambda said: Listing(tuple(parse_show(said))), environ, timeout_s)
+def controller(job_ids: Sequence[str], environ: Environ, *, timeout_s: float) -> Listing:
+    """Return some jobs, of an array all tasks, from the controller: it is asked about all of them by one process."""
+    asked = "".join(f"show job {job_id}\n" for job_id in job_ids)
+    return _list(commands.SHOW_LINES, _shown, environ, timeout_s, stdin=asked.encode())
 
 
-def _list(command: Sequence[str], parse: Callable[[str], Listing], environ: Environ, timeout_s: float) -> Listing:
+def _shown(stdout: str) -> Listing:
+    return Listing(tuple(parse_show(stdout)))
+
+
+def _list(
+    command: Sequence[str], parse: Callable[[str], Listing], environ: Environ, timeout_s: float, *, stdin: bytes = b""
+) -> Listing:
     """Run a command, and again when the answer was lost, within the time."""
     deadline = time.monotonic() + timeout_s
     found = Listing(silence="not asked")
@@ -98,7 +105,7 @@ def _list(command: Sequence[str], parse: Callable[[str], Listing], environ: Envi
         if left_s <= 0:
             break
         try:
-            answer = client.ask(command, environ, timeout_s=left_s)
+            answer = client.ask(command, environ, stdin=stdin, timeout_s=left_s)
         except ClusterError as error:
             return Listing(silence=str(error))
         said = answer.reason.rpartition("; ")[2].removeprefix("slurm_load_jobs error: ")

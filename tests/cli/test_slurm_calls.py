@@ -87,6 +87,12 @@ def test_a_command_starts_slurms_programs_as_often_as_the_table_says(command, cl
     assert command != "status" or len(done.stdout.splitlines()) == JOBS + 1, "it is complete"
 
 
+def test_status_asks_the_controller_about_a_few_jobs_by_one_process(cluster):
+    folder = cluster(4)
+    call([SLURMDDP, "status"], folder)
+    assert sorted((folder / "calls").read_text().split()) == ["sacct", "scontrol", "squeue"]
+
+
 def test_status_opens_each_file_of_a_run_once_and_its_calls_are_a_constant_for_each_run(cluster):
     """Files and calls of functions are counted, which no busy machine changes."""
     answers = [call([sys.executable, "-c", COUNTED], cluster(JOBS * factor)) for factor in (1, 2, 4)]

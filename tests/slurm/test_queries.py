@@ -43,9 +43,9 @@ def test_a_job_that_nobody_knows_is_no_silence(says):
     environ = says("squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
     assert queries.queue(["17"], environ, timeout_s=60) == Listing()
     environ = says("scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
-    assert queries.controller("17", environ, timeout_s=60) == Listing()
+    assert queries.controller(["17"], environ, timeout_s=60) == Listing()
     environ = says("scontrol", "echo 'scontrol: error: slow' >&2; exit 1")
-    assert queries.controller("17", environ, timeout_s=60).silence == "slow"
+    assert queries.controller(["17"], environ, timeout_s=60).silence == "slow"
 
 
 def test_without_slurm_there_is_silence():

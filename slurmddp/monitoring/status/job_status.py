@@ -1,12 +1,10 @@
 """The status of a job as values, and its progress, which is read from the run's files. No processes."""
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
 from typing import Any, Final
 
 from slurmddp.outcome import Kind, Outcome, Phase
@@ -96,7 +94,7 @@ class JobStatus:
     slurm: JobInfo | None = None
     """Slurm's own answer; None without one."""
 
-    @cached_property
+    @property
     def ref(self) -> JobRef:
         """The parts of its id."""
         return JobRef.parse(self.job_id)
@@ -124,6 +122,8 @@ class JobStatus:
 
 def read_spec(run: RunDir) -> dict[str, Any]:
     """Return the job as it was last submitted; empty if spec.toml cannot be read."""
+    import tomllib  # noqa: PLC0415 only a job that has been running has this read
+
     with suppress(ValueError, RecursionError), open_or_empty((run.sweep or run).spec) as file:
         return tomllib.load(file)
     return {}

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
+from threading import Thread
 from typing import Final
 
 from slurmddp.runs.layout import RunDir
@@ -37,7 +38,7 @@ class RequestedJob:
     elsewhere: Path | None = None
     """The original folder that the job belongs to, when the run's folder is a copy."""
 
-    @cached_property
+    @property
     def ref(self) -> JobRef:
         """The parts of its id."""
         return JobRef.parse(self.job_id)
@@ -50,25 +51,35 @@ class Answers:
     wanted: Sequence[RequestedJob]
     environ: Mapping[str, str]
     queue: Listing = field(default_factory=Listing)
+    details: Listing = field(default_factory=Listing)
+    """What only scontrol shows, of a few jobs."""
     rows: dict[RequestedJob, list[JobInfo]] = field(default_factory=dict)
 
     def ask(self, *, brief: bool = False) -> None:
         """Ask squeue, then sacct for jobs it does not know; not for runs on this machine.
 
-        Unless `brief`, ask scontrol for details of a few.
+        Unless `brief`, ask scontrol for details of a few, at the same time if only a few are asked for.
         """
         asked = [job for job in self.wanted if not job.ref.is_local]
         self.rows = {job: [] for job in self.wanted if job.ref.is_local}
         if not asked:
             return
         ids = list(dict.fromkeys(job.job_id for job in asked))
+        early = Thread(target=self._ask_details, args=(ids,), daemon=True)
+        if is_few := len(asked) <= FEW and not brief:
+            early.start()
         self.queue = queries.queue(ids, self.environ, timeout_s=TIMEOUT_S)
         self._add_rows(asked, self.queue.jobs)
         self._ask_accounting(asked)
         running = [job for job in asked if any(row.state == "RUNNING" for row in self.rows[job])]
-        detailed = asked if len(asked) <= FEW else running  # only scontrol shows that one is being preempted
-        if len(detailed) <= FEW and not (brief or self.queue.silence):
-            self._add_details(detailed)
+        if brief or self.queue.silence:
+            return
+        if is_few:
+            early.join()
+        elif 0 < len(running) <= FEW:  # only scontrol shows that one is being preempted
+            self._ask_details([job.job_id for job in running])
+        if self.details.jobs:
+            self._add_details(asked if is_few else running)
 
     @cached_property
     def names(self) -> Mapping[str, str]:
@@ -79,7 +90,7 @@ class Answers:
         """Return a row with the exit status, which squeue does not show, if the controller answers."""
         if self.queue.silence or row.exit_status or row.source != "squeue":
             return row
-        shown = queries.controller(row.job_id, self.environ, timeout_s=TIMEOUT_S).jobs
+        shown = queries.controller([row.job_id], self.environ, timeout_s=TIMEOUT_S).jobs
         return next((row._replace(exit_status=one.exit_status) for one in shown if one.job_id == row.job_id), row)
 
     def _add_rows(self, wanted: Iterable[RequestedJob], rows: Iterable[JobInfo]) -> None:
@@ -108,16 +119,16 @@ class Answers:
         ids = list(dict.fromkeys(job.ref.array_id for job in missing))
         self._add_rows(missing, queries.accounting(ids, since, self.environ, timeout_s=TIMEOUT_S).jobs)
 
+    def _ask_details(self, ids: Sequence[str]) -> None:
+        self.details = queries.controller(ids, self.environ, timeout_s=TIMEOUT_S)
+
     def _add_details(self, wanted: Iterable[RequestedJob]) -> None:
         """Add what only scontrol knows; for a job that squeue and sacct do not know, add the whole row."""
         for job in dict.fromkeys(wanted):
             rows = self.rows[job]
             if rows and rows[0].source == "sacct":
                 continue
-            answer = queries.controller(job.job_id, self.environ, timeout_s=TIMEOUT_S)
-            if answer.silence:
-                return
-            shown = {row.job_id: row for row in newest_rows(matching_rows(job, answer.jobs))}
+            shown = {row.job_id: row for row in newest_rows(matching_rows(job, self.details.jobs))}
             for number, row in enumerate(rows):
                 if more := shown.get(row.job_id):
                     rows[number] = row._replace(
@@ -148,6 +159,8 @@ def matching_rows(wanted: RequestedJob, rows: Iterable[JobInfo]) -> list[JobInfo
 
 def newest_rows(rows: Sequence[JobInfo]) -> list[JobInfo]:
     """Return the last row of each job or task; a row of waiting tasks is left out when each task has its own."""
+    if len(rows) < 2:  # noqa: PLR2004 nothing to choose from
+        return list(rows)
     newest = {row.job_id: row for row in rows}
     own = {job_id for job_id, row in newest.items() if not row.ref.is_task_list}
     for row in [row for row in newest.values() if row.ref.is_task_list]:
