@@ -16,7 +16,7 @@ from gpu_ranks import LIMIT_S, PROGRAMS, environment_of_rank
 from rows import Row
 
 from slurmddp.exit_codes import STOPPED
-from slurmddp.runs.checkpoints import newest_checkpoint
+from slurmddp.runs.checkpoints import find_saved
 from slurmddp.runs.layout import RunDir
 
 POLL_S = 0.002
@@ -49,12 +49,13 @@ def notice_s(process: subprocess.Popen[bytes], run: RunDir) -> tuple[float, floa
     process.send_signal(signal.SIGUSR2)
     durable_s = None
     while process.poll() is None and time.perf_counter() < begin + LIMIT_S:
-        if durable_s is None and newest_checkpoint(run):
+        if durable_s is None and find_saved(run, ""):
             durable_s = time.perf_counter() - begin
         time.sleep(POLL_S)
     end_s = time.perf_counter() - begin
-    if process.returncode != STOPPED or not newest_checkpoint(run):
-        raise SystemExit(f"status {process.returncode} in place of {STOPPED}, checkpoint {newest_checkpoint(run)}")
+    saved = find_saved(run, "")
+    if process.returncode != STOPPED or not saved:
+        raise SystemExit(f"status {process.returncode} in place of {STOPPED}, checkpoint {saved}")
     return end_s if durable_s is None else durable_s, end_s
 
 

@@ -170,10 +170,9 @@ def group(context: click.Context) -> None:
 def main() -> NoReturn:
     """Run the command line of this process, and end it.
 
-    It ends without taking down the interpreter, which takes a fifth of the time of `render`. The collector of cycles
-    looks seldom: of 10,000 runs it takes a seventh of the time of `status`, and finds nothing.
+    It ends without taking down the interpreter, which takes a fifth of the time of `render`.
     """
-    gc.set_threshold(100_000)
+    gc.set_threshold(100_000)  # of 10,000 runs it took a seventh of the time of `status`, and found nothing
     os._exit(run_command_line())
 
 

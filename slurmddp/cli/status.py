@@ -46,7 +46,7 @@ def status(words: tuple[str, ...], runs_dir: str, *, wide: bool, as_json: bool) 
     statuses = query_targets([part for part in parts if part.jobs], os.environ)
     figures = _collect_figures(parts[0], statuses[0]) if words and len(parts) == 1 else None
     currents = [current_tasks(group) for group in statuses]
-    shown = list(dict.fromkeys(chain.from_iterable(statuses if words else currents)))
+    shown = list(dict.fromkeys(chain.from_iterable(statuses))) if words else [*chain.from_iterable(currents)]
     if as_json:
         print_json(jobs=[_as_json(item, figures) for item in shown])
     elif shown:

@@ -46,18 +46,6 @@ def _newest(paths: Iterable[str]) -> Checkpoint | None:
     return max(found, default=None)
 
 
-def newest_checkpoint(run: RunDir) -> Path | None:
-    """Return the whole checkpoint of the highest step; None without one, and when the folder cannot be read."""
-    with suppress(OSError):
-        return _newest_step(run.checkpoints, os.listdir(run.checkpoints))  # noqa: PTH208 - paths take longer
-    return None
-
-
-def _newest_step(folder: Path, names: Iterable[str]) -> Path | None:
-    steps = sorted(filter(_STEP.fullmatch, names), reverse=True)
-    return next((folder / name for name in steps if (folder / name / MANIFEST).is_file()), None)
-
-
 def find_saved(run: RunDir, pattern: str) -> Checkpoint | None:
     """Return the checkpoint from which a run goes on; None without one.
 
@@ -68,11 +56,12 @@ def find_saved(run: RunDir, pattern: str) -> Checkpoint | None:
     if pattern and (own := newest_program_checkpoint(pattern)):
         return own
     with suppress(OSError):
-        names = os.listdir(folder := run.checkpoints)  # noqa: PTH208 - as above
-        step, left = _newest_step(folder, names), any(name.startswith(".survived-") for name in names)
-        survived = folder.glob(f".survived-*/step-*/{SURVIVED}") if left and not step else ()
-        for file in [step / MANIFEST] if step else sorted(survived, key=lambda note: note.parent.name)[-1:]:
-            return Checkpoint(file.stat().st_mtime, str(file.parent), int(file.parent.name.partition("-")[2]))
+        names = os.listdir(folder := run.checkpoints)  # noqa: PTH208 - paths take longer
+        steps = sorted(filter(_STEP.fullmatch, names), reverse=True)
+        whole = (one for name in steps if (one := folder / name / MANIFEST).is_file())
+        survived = folder.glob(f".survived-*/step-*/{SURVIVED}")  # looked for only without a whole one
+        if note := next(whole, None) or max(survived, key=lambda one: one.parent.name, default=None):
+            return Checkpoint(note.stat().st_mtime, str(note.parent), int(note.parent.name.partition("-")[2]))
         none = (IDENTITY, "step-", ".", "broken-")
         return _newest(str(folder / name) for name in names if not name.startswith(none))
     return None

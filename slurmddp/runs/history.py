@@ -152,7 +152,7 @@ class History(_Events):
 
     def of_job(self, job_id: str) -> History:
         """Return the events of one job of the run."""
-        return History(tuple(self._by_job.get(job_id, ())), is_whole=self.is_whole)
+        return History(tuple(self._by_job.get(job_id, ())), is_whole=self.is_whole) if self.events else self
 
     @cached_property
     def _by_job(self) -> Mapping[str, list[Event]]:
@@ -265,7 +265,7 @@ def _outline_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
 
 def read_newest(run: RunDir, *, size: int = TAIL_BYTES) -> History:
     """Return the events in the last `size` bytes of the file: 64 KiB are enough for the progress of a run."""
-    if not run.events.exists():  # as of a job that waits
+    if not os.access(run.events, os.F_OK):  # as of a job that waits
         return History(())
     with open_or_empty(run.events, grows=True) as file:
         begin = file.seek(max(0, file.seek(0, os.SEEK_END) - size))

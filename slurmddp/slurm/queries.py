@@ -87,15 +87,11 @@ def last_run(job_id: str, environ: Environ, *, timeout_s: float) -> Listing:
 def controller(job_ids: Sequence[str], environ: Environ, *, timeout_s: float) -> Listing:
     """Return some jobs, of an array all tasks, from the controller: it is asked about all of them by one process."""
     asked = "".join(f"show job {job_id}\n" for job_id in job_ids)
-    return _list(commands.SHOW_LINES, _shown, environ, timeout_s, stdin=asked.encode())
-
-
-def _shown(stdout: str) -> Listing:
-    return Listing(tuple(parse_show(stdout)))
+    return _list(commands.SHOW_LINES, lambda said: Listing(tuple(parse_show(said))), environ, timeout_s, asked.encode())
 
 
 def _list(
-    command: Sequence[str], parse: Callable[[str], Listing], environ: Environ, timeout_s: float, *, stdin: bytes = b""
+    command: Sequence[str], parse: Callable[[str], Listing], environ: Environ, timeout_s: float, stdin: bytes = b""
 ) -> Listing:
     """Run a command, and again when the answer was lost, within the time."""
     deadline = time.monotonic() + timeout_s

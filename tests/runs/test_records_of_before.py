@@ -16,7 +16,7 @@ from slurmddp.cli import group
 from slurmddp.diagnose.diagnosis import diagnose
 from slurmddp.outcome import Kind
 from slurmddp.report.collect import collect_report, make_json
-from slurmddp.runs.checkpoints import newest_checkpoint
+from slurmddp.runs.checkpoints import find_saved
 from slurmddp.runs.exit_records import decisive_record, read_records
 from slurmddp.runs.facts import read_run
 from slurmddp.runs.history import read_outline
@@ -104,7 +104,7 @@ def test_the_rank_that_decided_and_the_ways_back_are_on_record(jobs):
     ]
     (cancelled,) = read_run(RunDir(jobs / "cancelled")).jobs
     assert cancelled.outcome.reason == "cancelled by `slurmddp cancel` (ada)"
-    assert newest_checkpoint(RunDir(jobs / "done")).name == "step-000000006"
+    assert find_saved(RunDir(jobs / "done"), "").step == 6
 
 
 @pytest.mark.parametrize(

@@ -121,15 +121,9 @@ def _requested_jobs(targets: Sequence[Target]) -> list[list[RequestedJob]]:
 
     def request(run: RunDir | None, job_id: str) -> RequestedJob:
         if run is None:
-            return RequestedJob(job_id=job_id)
+            return RequestedJob(job_id)
         record, origin = read_submission(run.sweep or run, JobRef.parse(job_id).array_id)
-        return RequestedJob(
-            job_id=job_id,
-            run=run,
-            submitted=parse_moment(record.get("time")),
-            name=origin.name,
-            elsewhere=origin.elsewhere,
-        )
+        return RequestedJob(job_id, run, parse_moment(record.get("time")), origin.name, origin.elsewhere)
 
     return [[request(target.run, job_id) for job_id in target.jobs] for target in targets]
 

@@ -26,7 +26,7 @@ SLACK: Final = timedelta(minutes=5)
 """The clocks of this machine and of the controller may differ by so much."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False)
 class RequestedJob:
     """A job whose status is wanted, with the record of its submission; empty for a job of no run."""
 
@@ -46,13 +46,12 @@ class RequestedJob:
 
 @dataclass
 class Answers:
-    """Slurm's answers about the jobs."""
+    """Slurm's answers about the jobs; `details` are what only scontrol shows, of a few."""
 
     wanted: Sequence[RequestedJob]
     environ: Mapping[str, str]
     queue: Listing = field(default_factory=Listing)
     details: Listing = field(default_factory=Listing)
-    """What only scontrol shows, of a few jobs."""
     rows: dict[RequestedJob, list[JobInfo]] = field(default_factory=dict)
 
     def ask(self, *, brief: bool = False) -> None:
@@ -65,21 +64,20 @@ class Answers:
         if not asked:
             return
         ids = list(dict.fromkeys(job.job_id for job in asked))
-        early = Thread(target=self._ask_details, args=(ids,), daemon=True)
-        if is_few := len(asked) <= FEW and not brief:
-            early.start()
+        is_few = len(asked) <= FEW and not brief
+        early = Thread(target=self._ask_details, args=(ids if is_few else (),), daemon=True)
+        early.start()
         self.queue = queries.queue(ids, self.environ, timeout_s=TIMEOUT_S)
         self._add_rows(asked, self.queue.jobs)
         self._ask_accounting(asked)
         running = [job for job in asked if any(row.state == "RUNNING" for row in self.rows[job])]
         if brief or self.queue.silence:
             return
-        if is_few:
-            early.join()
-        elif 0 < len(running) <= FEW:  # only scontrol shows that one is being preempted
+        early.join()
+        if not is_few and len(running) <= FEW:  # only scontrol shows that one is being preempted
             self._ask_details([job.job_id for job in running])
         if self.details.jobs:
-            self._add_details(asked if is_few else running)
+            self._add_details(asked)
 
     @cached_property
     def names(self) -> Mapping[str, str]:
@@ -99,19 +97,16 @@ class Answers:
         for job in wanted:
             known = self.rows.setdefault(job, [])
             ids = {row.job_id for row in known}
-            for row in newest_rows(matching_rows(job, nearest.rows_of(job))):
-                may_be = row.source == "squeue" or self.queue.silence or row.has_ended
-                if may_be and row.job_id not in ids:
-                    known.append(row)
+            found = newest_rows(matching_rows(job, nearest.rows_of(job)))
+            true = (row for row in found if row.source == "squeue" or self.queue.silence or row.has_ended)
+            known += (row for row in true if row.job_id not in ids)
             self.rows[job] = newest_rows(known)
 
     def _ask_accounting(self, asked: Sequence[RequestedJob]) -> None:
         """Ask sacct for jobs that squeue does not know, and for arrays, of which it may know more ended tasks."""
-        missing = []
-        for job in asked:
-            rows = self.rows[job]
-            if not rows or (rows[0].ref.suffix.startswith("_") and not job.ref.is_task):
-                missing.append(job)
+        first = ((job, row.ref) for job in asked for row in self.rows[job][:1])
+        arrays = {job for job, ref in first if ref.suffix.startswith("_") and not job.ref.is_task}
+        missing = [job for job in asked if job in arrays or not self.rows[job]]
         if not missing:
             return
         times = [job.submitted for job in missing]
@@ -120,7 +115,7 @@ class Answers:
         self._add_rows(missing, queries.accounting(ids, since, self.environ, timeout_s=TIMEOUT_S).jobs)
 
     def _ask_details(self, ids: Sequence[str]) -> None:
-        self.details = queries.controller(ids, self.environ, timeout_s=TIMEOUT_S)
+        self.details = queries.controller(ids, self.environ, timeout_s=TIMEOUT_S) if ids else Listing()
 
     def _add_details(self, wanted: Iterable[RequestedJob]) -> None:
         """Add what only scontrol knows; for a job that squeue and sacct do not know, add the whole row."""
@@ -142,14 +137,14 @@ def matching_rows(wanted: RequestedJob, rows: Iterable[JobInfo]) -> list[JobInfo
 
     Of a run they end at the first row with another name; a row without a name is from sacct, which may lag.
     """
-    own: list[JobInfo] = []
+    own, ref = list[JobInfo](), wanted.ref
     for row in () if wanted.elsewhere else rows:
         is_earlier = row.submitted and wanted.submitted and row.submitted < wanted.submitted - SLACK
-        if is_earlier or row.number != wanted.ref.array_id:
+        if is_earlier or row.number != ref.array_id:
             continue
-        if wanted.ref.is_task and row.job_id != wanted.job_id:
+        if ref.is_task and row.job_id != wanted.job_id:
             waiting = task_indices(row.job_id) if row.ref.is_task_list else frozenset[int]()
-            if waiting is not None and wanted.ref.task_index not in waiting:
+            if waiting is not None and ref.task_index not in waiting:
                 continue
         if wanted.run and row.name not in ("", wanted.name):
             break
@@ -181,9 +176,10 @@ class RowIndex:
 
     def rows_of(self, wanted: RequestedJob) -> Sequence[JobInfo]:
         """Return the rows of a job; for a task its own row, else that of the tasks that wait together."""
-        if wanted.ref.is_task:
-            return self._rows.get(wanted.job_id, ()) or self._rows.get(f"{wanted.ref.array_id}_[", ())
-        return self._rows.get(wanted.ref.array_id, ())
+        ref = wanted.ref
+        if ref.is_task:
+            return self._rows.get(wanted.job_id, ()) or self._rows.get(f"{ref.array_id}_[", ())
+        return self._rows.get(ref.array_id, ())
 
 
 @cache
