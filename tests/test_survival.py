@@ -243,7 +243,7 @@ CASES = {
     "requeue": Case(((15, requeue),)),
     "torchrun": Case(
         ((6, preempt), *AGAIN[1:]),
-        options=("--launcher=torchrun", "--rendezvous=file"),
+        options=("--launcher=torchrun",),
         step_s=0.2,
         again=len(AGAIN[1:]) * (EVERY + 1),
     ),

@@ -38,23 +38,6 @@ def test_every_rank_runs_with_its_own_numbers_and_log(start, script, launcher):
 
 
 @PRELOADED
-def test_ranks_that_meet_by_a_file_listen_at_no_port_of_the_head(start, script, tmp_path):
-    path = script(
-        "import socket, slurmddp, torch, torch.distributed as dist\n"
-        "with slurmddp.init() as ddp:\n"
-        "    ports = [int(os.environ[name]) for name in ('MASTER_PORT', 'SLURMDDP_STORE_PORT')]\n"
-        "    print([socket.socket().connect_ex(('127.0.0.1', port)) != 0 for port in ports])\n"
-        "    total = torch.tensor(ddp.rank + 1); dist.all_reduce(total); print(int(total))\n"
-    )
-    meeting = tmp_path / "a b" / "meeting"
-    meeting.parent.mkdir()
-    ended = start("fork", 2, path, SLURMDDP_RENDEZVOUS_FILE=f"file://{meeting}").wait()
-    assert ended.statuses == [0], ended
-    assert "[True, True]\n3\n" in ended.log(0)
-    assert list(meeting.parent.iterdir()) == [], "gone after a good end"
-
-
-@PRELOADED
 @pytest.mark.parametrize("leaves", [0, 1])
 def test_a_rank_that_leaves_by_itself_fails_nobody(start, script, leaves):
     path = script(f"if rank == {leaves}: os._exit(0)\n")

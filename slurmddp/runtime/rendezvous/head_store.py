@@ -1,4 +1,4 @@
-"""The key-value store of the rendezvous: a TCPStore that rank 0 holds on the head node, or a shared file.
+"""The key-value store of the rendezvous: a TCPStore that rank 0 holds on the head node.
 
 The ranks share it until they end: by it they confirm a stop request, and their ends.
 """
@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
-from torch._C._distributed_c10d import FileStore, Store, TCPStore
+from torch._C._distributed_c10d import Store, TCPStore
 
 from slurmddp.background import run_in_background
 from slurmddp.errors import PeerError, RankError
@@ -49,12 +49,10 @@ class Rendezvous:
         """
         rank = self._rank
         try:
-            # Kept until the process ends: a file store that is dropped writes its file once more, which rank 0 may have
-            # removed by then.
-            self._end_store = self._store if rank.is_main else reconnect(rank)
-            self._end_store.set(f"ended/{rank.rank}", "well")
+            store = self._store if rank.is_main else reconnect(rank)
+            store.set(f"ended/{rank.rank}", "well")
             keys = [f"ended/{number}" for number in range(rank.world_size)]
-            return not rank.is_main or wait_for_keys(self._store, keys, limit_s)
+            return not rank.is_main or wait_for_keys(store, keys, limit_s)
         except (PeerError, RuntimeError):
             return False
 
@@ -95,9 +93,7 @@ def open_store(rank: Rank, limit_s: float) -> tuple[SealedStore, bool]:
     """
     store: Store | None = None
     judges = rank.is_main
-    if rank.identity_file:
-        store = FileStore(str(rank.identity_file))
-    elif rank.is_main and not rank.agent_store:
+    if rank.is_main and not rank.agent_store:
         if not is_local(rank.master_addr):
             raise RankError(
                 f"rank 0 runs on {rank.host}, but MASTER_ADDR {rank.master_addr} is another host; "
@@ -125,8 +121,6 @@ def reconnect(rank: Rank, limit_s: float = ANSWER_LIMIT_S) -> SealedStore:
 
     Raises PeerError when nothing listens at its port within `limit_s` seconds. Starts no thread.
     """
-    if rank.identity_file:
-        return _seal(rank, FileStore(str(rank.identity_file)))
     _await_listener(rank, rank.master_addr, rank.store_port, limit_s)
     return _seal(rank, _create_store(rank, is_server=False))
 
@@ -137,9 +131,7 @@ def wait_for_keys(store: SealedStore, keys: list[str], limit_s: float) -> bool:
         return True
     try:
         store.wait(keys, timedelta(seconds=max(limit_s, 0.001)))
-    except dist.DistNetworkError:
-        raise
-    except RuntimeError:  # FileStore raises nothing narrower
+    except dist.DistStoreError:
         return False
     return True
 

@@ -36,8 +36,6 @@ def take_part(folder: Path, number: int, description: dict, earlier: list[int]) 
     limit_s, end_limit_s = description.pop("limit_s", 10.0), description.pop("end_limit_s", None)
     end, stay = description.pop("end", True), description.pop("stay", 1)
     ends_after = description.pop("ends_after", None)
-    if "init_file" in description:
-        description["init_file"] = Path(description["init_file"])
     facts, clock_s = description.pop("facts", None), description.pop("clock_s", 0)
     if "run_dir" in description:
         description["run_dir"] = RunDir(Path(description["run_dir"]))

@@ -119,17 +119,6 @@ def test_a_rank_waits_longer_for_the_others_where_its_own_start_took_long(monkey
     assert rendezvous.arrival_limit(1000.0) == limit
 
 
-def test_ranks_meet_by_a_file_and_find_the_same_faults(meet, tmp_path):
-    met = ranks(4, init_file=str(tmp_path / "meeting"), store_port=1)
-    assert meet(met)[0] == ["met"] * 4
-    assert b"cleanup/" not in (tmp_path / "meeting.roster").read_bytes(), "nobody writes once rank 0 may remove it"
-    twice = ranks(3, init_file=str(tmp_path / "other"), store_port=1)
-    twice[2] |= {"rank": 1, "host": "n9"}
-    assert "rank 1 is claimed twice" in meet(twice)[0][0]
-    alone = ranks(2, init_file=str(tmp_path / "third"), store_port=1, limit_s=1.0)[:1]
-    assert meet(alone)[0] == ["76 rank 1 (n1) did not arrive within 1 s"]
-
-
 def test_two_rank_zeros_on_one_host_are_named(meet):
     """The second finds the store's port taken, and itself in the first one's list."""
     first, other = ranks(2)
