@@ -67,11 +67,6 @@ class Task:
         """Return the model's inputs for a training batch: augment them, by torch's default generator."""
         return inputs
 
-    def report(self, model: nn.Module) -> str | None:
-        """Return a line about the trained model, which is not wrapped, and on the CPU."""
-        del model
-        return None
-
 
 class InMemory:
     """Samples in memory as two tensors, whose first dimension is the sample.

@@ -201,18 +201,13 @@ def _print_header(ddp: Session, options: WorkerOptions, task: Task) -> None:
 
 
 def _save_model(training: Training) -> None:
-    """Save the trained model, and print the task's report on it."""
-    ddp, options, task = training.ddp, training.options, training.task
+    """Save the trained model."""
+    ddp, options = training.ddp, training.options
     if options.save_all_ranks and ddp.run_dir:
         write_whole(ddp.run_dir.rank_model(ddp.rank), _bytes(unwrap(training.model).state_dict()))
     state = full_state_dict(training.model)
     if not ddp.is_main:
         return
-    model = task.model().to(training.precision.dtype)
-    model.load_state_dict(state)
-    report = task.report(model.eval())
-    if report:
-        ddp.print(report)
     if ddp.run_dir is None:
         ddp.print("the model is not saved: this process has no run folder")
         return
