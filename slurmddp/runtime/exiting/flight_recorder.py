@@ -17,29 +17,20 @@ from slurmddp.runtime.launch.rank import Rank
 
 ENTRIES: Final = "2000"
 """Number of collectives that are held, as torch's own default."""
-OLD_NAMES: Final = {
-    "TORCH_NCCL_TRACE_BUFFER_SIZE": ("TORCH_FR_BUFFER_SIZE", (2, 8)),
-    "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": ("TORCH_FR_DUMP_TEMP_FILE", (2, 10)),
-}
-"""The old name of a variable: its new name, and the version of torch that begins to warn of the old one."""
+SIZE: Final = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE", (2, 8))
+PREFIX: Final = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE", (2, 10))
+"""The name of a variable, its old name, and the version of torch that begins to warn of the old one."""
 
 
 def enable(rank: Rank, environment: MutableMapping[str, str], version: str = torch.__version__) -> None:
     """Record the collectives, and write dumps next to the rank's output; variables that the user has set stay."""
     if rank.run_dir is None:
         return
-    wanted = {
-        "TORCH_FR_BUFFER_SIZE": ENTRIES,
-        "TORCH_FR_DUMP_TEMP_FILE": rank.run_dir.flight_prefix(rank.job, rank.attempt),
-        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
-    }
-    for old, (new, renamed) in OLD_NAMES.items():
-        if old in environment:
-            wanted.pop(new)
-        elif tuple(map(int, version.split(".")[:2])) < renamed:
-            wanted[old] = environment.get(new, wanted[new])
-    for name, value in wanted.items():
-        environment.setdefault(name, value)
+    environment.setdefault("TORCH_NCCL_DUMP_ON_TIMEOUT", "1")
+    prefix = rank.run_dir.flight_prefix(rank.job, rank.attempt)
+    for (name, old, renamed), value in ((SIZE, ENTRIES), (PREFIX, prefix)):
+        if name not in environment and old not in environment:
+            environment[name if tuple(map(int, version.split(".")[:2])) >= renamed else old] = value
 
 
 def dump(rank: Rank) -> None:
