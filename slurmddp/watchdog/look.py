@@ -21,6 +21,7 @@ a thread that goes on, faulthandler would follow frames that are no longer there
 """
 
 from __future__ import annotations
+import ctypes
 import faulthandler
 import fcntl
 import json
@@ -45,6 +46,7 @@ _GIL_LIMIT_S: Final = 1.0
 _HANDLER_S: Final = 0.3
 _END: Final = "end of the stacks\n"
 _POLL_S: Final = 0.01
+_CLOSE_ON_EXEC: Final = 1  # MFD_CLOEXEC
 _OWN: Final = ("file", "asked", "pipe", "thread")
 _LINK: Final = f"/memfd:{NAME} "
 _BIT: Final = 1 << (SIGNAL - 1)
@@ -60,8 +62,9 @@ def register(**identity: Any) -> None:
 
     The main thread of the process calls it. Where the system has no files in memory, nothing happens.
     """
-    with suppress(OSError, AttributeError):
-        file, (asked, _) = _open_in_memory(), os.pipe()
+    with suppress(OSError, AttributeError, ValueError):
+        # os.memfd_create is missing in a Python that was built for an older Linux
+        file, (asked, _) = ctypes.CDLL(None).memfd_create(NAME.encode(), _CLOSE_ON_EXEC), os.pipe()
         pipe = str(Path(f"/proc/self/fd/{asked}").readlink())
         fcntl.fcntl(file, fcntl.F_SETFL, os.O_APPEND)
         own = {"pid": os.getpid(), "file": file, "asked": asked, "pipe": pipe, "thread": f"{threading.get_ident():x}"}
@@ -76,15 +79,6 @@ def _answer(file: int, asked: int, pipe: str) -> None:
         while str(Path(f"/proc/self/fd/{asked}").readlink()) == pipe and os.read(asked, 1):
             faulthandler.dump_traceback(file)
             os.write(file, _END.encode())
-
-
-def _open_in_memory() -> int:
-    """Return a file in memory; a Python that was built for an older Linux has no function for it."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create(NAME)
-    import ctypes  # noqa: PLC0415 - few Pythons need it
-
-    return int(ctypes.CDLL(None).memfd_create(NAME.encode(), 1))  # MFD_CLOEXEC
 
 
 class Found:
