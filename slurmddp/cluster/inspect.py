@@ -207,16 +207,11 @@ def _find_preemption(partition: Record, config: Record, partitions: Sequence[Rec
     outranked = any(nodes is None or names is None or not nodes.isdisjoint(names) for names in above)
     if kind == "qos" or (kind == "partition_prio" and outranked):
         own = "" if kind == "qos" else partition.get("PreemptMode", "")
-        if way := _parse_mode(own or common):
+        modes = (own or common).upper().split(",")
+        if way := next((way for word, way in _MODES.items() if word in modes), None):
             return way
     shared = partition.get("OverSubscribe", partition.get("Shared", ""))
     return "gang" if "GANG" in common.upper() and re.fullmatch(_FORCED_SHARING, shared) else "off"
-
-
-def _parse_mode(text: str) -> Preemption | None:
-    """Return what a PreemptMode does to a preempted job; None when it does nothing."""
-    modes = text.upper().split(",")
-    return next((way for word, way in _MODES.items() if word in modes), None)
 
 
 @cache

@@ -4,7 +4,7 @@ Slurm accepts most such jobs and lets them wait forever (PartitionConfig, Partit
 refuses them without saying what is possible.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from slurmddp.cluster.defaults import features_of, usable_cpus
@@ -44,7 +44,8 @@ def _named(spec: JobSpec, cluster: Cluster) -> tuple[Partition, ...] | str:
         )
     for name in spec.partition.split(","):
         if name not in known:
-            return f"--partition: {quote_value(name)} does not exist; {_nearest(name, open_to_all)}"
+            hint = suggest(name, open_to_all, f"there are {_some(open_to_all)}", show=quote_value)
+            return f"--partition: {quote_value(name)} does not exist; {hint}"
     return tuple(cluster.partitions_of(spec.partition))
 
 
@@ -172,10 +173,6 @@ def waits_for_nodes(spec: JobSpec, cluster: Cluster) -> bool:
         < spec.allocated_nodes
         <= sum(nodes.count for nodes in found)
     )
-
-
-def _nearest(name: str, known: Sequence[str]) -> str:
-    return suggest(name, known, f"there are {_some(known)}", show=quote_value)
 
 
 def _some(names: Iterable[str]) -> str:
