@@ -42,7 +42,7 @@ LIMIT_S: Final = 600
 _ERRORS: Final = re.compile(r"^(?:srun|slurmstepd): error: .*$", re.MULTILINE)
 _SHOWN_ERRORS: Final = 2
 _LOST_NODE: Final = re.compile(
-    r"ranks? [0-9, ]+\((\S+)\).* (?:did not arrive|could not be started)"
+    r"ranks? [0-9, ]+\((\S+)\).* did not arrive"
     r"|Node failure on ([^\s;]+)|failed on node (\S+?):"
 )
 """How ranks and srun of Slurm 22.05 name a node that was lost."""

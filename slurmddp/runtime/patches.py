@@ -5,7 +5,6 @@ missing, all of the patch is left out. tests/runtime/test_patches.py checks that
 Standard library only.
 """
 
-import ctypes
 import functools
 import importlib
 import sys
@@ -20,7 +19,7 @@ class Patch(NamedTuple):
     """Names of one library that are replaced together, for one reason."""
 
     names: tuple[str, ...]
-    """`module:name`, or `libc:name` of the C library."""
+    """Each is `module:name`."""
     why: str
     without: str = ""
     """What a rank says where a name is missing; empty: nothing, the program runs as well, or slower."""
@@ -46,10 +45,6 @@ PROGRAM_STORE: Final = Patch(
     ("torch.distributed.rendezvous:TCPStore",),
     "a client that is refused waits long before it tries again, so no rank connects before rank 0 listens",
 )
-RESOLVER: Final = Patch(
-    ("libc:__res_init", "libc:__res_state"),
-    "the thread that opens a store waits for a server of DNS for a second, not ten",
-)
 TRAINER: Final = Patch(
     ("transformers.trainer:Trainer.train",),
     "a training saves and stops at a stop request, and resumes, without a change of the script",
@@ -71,8 +66,7 @@ def find(patch: Patch) -> list[Any]:
     """Return what the names of a patch stand for; nothing where one of them is missing."""
     try:
         split = [name.split(":") for name in patch.names]
-        libraries = [ctypes.CDLL(None) if module == "libc" else _module(module) for module, _ in split]
-        return [attrgetter(path)(library) for library, (_, path) in zip(libraries, split)]
+        return [attrgetter(path)(_module(module)) for module, path in split]
     except (ImportError, AttributeError):
         if patch.without:
             print_line(patch.without, sys.stderr)

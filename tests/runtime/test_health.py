@@ -175,14 +175,9 @@ def test_a_rank_knows_its_versions_cpus_script_and_folder(rank, tmp_path):
     assert found.cpus == sorted(os.sched_getaffinity(0))
     assert (found.cpus_wanted, found.folder_error, found.gpus_asked) == (2, "", False)
     assert found.script == str(script) and found.digest == digest(str(script)) not in ("", "missing")
-    assert Facts.of(json.loads(json.dumps(dataclasses.asdict(found)))) == found
+    assert Facts(**json.loads(json.dumps(dataclasses.asdict(found)))) == found
     assert digest(str(tmp_path / "none.py")) == "missing"
     assert digest(str(script / "beneath")) == ""
-
-
-def test_facts_of_another_version_are_read_as_far_as_they_are_known():
-    said = {"rank": 1, "local_rank": 0, "node_rank": 1, "world_size": 2, "host": "n2", "pid": 7}
-    assert Facts.of(said | {"smell": "smoke"}) == Facts(**said)
 
 
 def test_only_a_script_has_a_digest(rank):

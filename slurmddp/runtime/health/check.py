@@ -75,7 +75,7 @@ def _write(rank: Rank, findings: list[Finding], *, complete: bool = False) -> No
 
 def _judge_facts(rank: Rank, sent: list[dict[str, Any]]) -> list[Finding]:
     """Return, on rank 0, what is wrong with the facts of all ranks, and a line for each check that found nothing."""
-    facts = list(map(Facts.of, sent))
+    facts = [Facts(**each) for each in sent]
     findings = judge_all(rank, facts, SHARED_LIMIT_S, "error")
     ranks = [each for each in facts if not each.failure]
     if not ranks:

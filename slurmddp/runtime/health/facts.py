@@ -12,7 +12,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -76,15 +76,6 @@ class Facts:
     def process(self) -> str:
         """Host and process id, as messages name a process."""
         return f"{self.host} (pid {self.pid})"
-
-    @classmethod
-    def of(cls, sent: Mapping[str, Any]) -> "Facts":
-        """Return the facts that a rank has sent; those that another version added are ignored.
-
-        Raises TypeError when one is missing, AttributeError for what is no mapping.
-        """
-        known = {each.name for each in fields(cls)}
-        return cls(**{name: value for name, value in sent.items() if name in known})
 
 
 def identify(rank: Rank) -> Facts:

@@ -22,10 +22,9 @@ class Claims:
     def read(self, arrival: Any) -> RankError | None:
         """Add the claim of an arrival; return the error if it cannot be read or contradicts the others."""
         try:
-            claim = Facts.of(arrival)
-        except (AttributeError, TypeError):  # an older slurmddp sends the claim apart
-            sent = arrival.get("claim", arrival) if isinstance(arrival, dict) else None
-            host = sent.get("host") if isinstance(sent, dict) else None
+            claim = Facts(**arrival)
+        except TypeError:
+            host = arrival.get("host") if isinstance(arrival, dict) else None
             return RankError(
                 f"a rank{f' on {host}' if host else ''} sent what rank 0 cannot read: versions of slurmddp differ, "
                 f"that of rank 0 is {__version__}; give all nodes the same environment"

@@ -9,14 +9,10 @@ many, read all claims.
 
 from __future__ import annotations
 import json
-import re
 import time
 from dataclasses import asdict
-from typing import Final
 
 from slurmddp.errors import PeerError, RankError
-from slurmddp.runs.files import open_or_empty
-from slurmddp.runs.history import read_newest
 from slurmddp.runtime.health.facts import Facts, identify
 from slurmddp.runtime.health.preflight import Preflight
 from slurmddp.runtime.health.rules import judge_clocks
@@ -29,11 +25,6 @@ ARRIVAL_LIMIT_S = 60.0
 """How long rank 0 waits for the next of the others, and they for it; longer where the start was slow."""
 SLOWEST_START = 3
 """How many times longer than this rank's start that of another may take; they share a file system."""
-SRUN_CHECK_S = 2.0
-"""How often it checks meanwhile whether srun has reported a rank that it could not start."""
-_READ_BYTES: Final = 2**16
-"""Of an attempt's log; srun's messages before the rendezvous are shorter."""
-_LAUNCH_FAILED: Final = re.compile(r"^srun: error: task (\d+) launch failed: (.*)$", re.MULTILINE)
 
 
 def arrival_limit(began_at: float) -> float:
@@ -91,16 +82,11 @@ def _collect(rank: Rank, store: SealedStore, claims: Claims, limit_s: float) -> 
 
     Polls, because TCPStore writes warnings when a wait ends without the key.
     """
-    heard_at = checked_at = time.monotonic()
+    heard_at = time.monotonic()
     while len(claims.arrived) < rank.world_size:
         first = len(claims.arrived) + 1
         if not store.check([f"arrival/{first}"]):
-            now = time.monotonic()
-            if now > min(heard_at + limit_s, checked_at + SRUN_CHECK_S):
-                if unstarted := _find_unstarted_ranks(rank):
-                    return unstarted
-                checked_at = now
-            if now > heard_at + limit_s:
+            if time.monotonic() > heard_at + limit_s:
                 missing = sorted(set(range(rank.world_size)) - {claim.rank for claim in claims.arrived})
                 return PeerError(f"{rank.list_ranks(missing)} did not arrive within {limit_s:g} s")
             time.sleep(0.01)
@@ -112,7 +98,7 @@ def _collect(rank: Rank, store: SealedStore, claims: Claims, limit_s: float) -> 
         for claim in store.multi_get(keys if store.check(keys) else keys[:1]):
             if error := claims.read(json.loads(claim)):
                 return error
-        heard_at = checked_at = time.monotonic()
+        heard_at = time.monotonic()
     return None
 
 
@@ -130,23 +116,4 @@ def _await_verdict(rank: Rank, claim: Facts, store: SealedStore, sequence: int, 
         raise (PeerError if verdict["retry"] else RankError)(verdict["error"])
     if sequence > verdict["arrivals"]:
         accepted = store.multi_get([f"arrival/{number}" for number in range(1, verdict["arrivals"] + 1)])
-        raise refusal_of(claim, [Facts.of(json.loads(each)) for each in accepted])
-
-
-def _find_unstarted_ranks(rank: Rank) -> PeerError | None:
-    """Return the error of the ranks that srun could not start in this attempt; None if it started all.
-
-    srun of Slurm 22.05 starts the other ranks all the same, for example when a node cannot open the output files of its
-    ranks; they would wait for these.
-    """
-    if rank.run_dir is None or not rank.under_srun:
-        return None
-    part = read_newest(rank.run_dir).of_job(rank.job).log_parts.get(rank.attempt)
-    with open_or_empty(rank.run_dir.batch_log(rank.job), grows=True) as log:
-        log.seek(part.begin if part else 0)
-        failed = _LAUNCH_FAILED.findall(log.read(_READ_BYTES).decode("utf-8", "replace")) if part else []
-    if not failed:
-        return None
-    ranks_per_task = 1 if rank.launcher == "srun" else rank.local_world_size
-    ranks = [int(task) * ranks_per_task + number for task, _ in failed for number in range(ranks_per_task)]
-    return PeerError(f"{rank.list_ranks(ranks)} could not be started; srun says: {failed[0][1]}")
+        raise refusal_of(claim, [Facts(**json.loads(each)) for each in accepted])

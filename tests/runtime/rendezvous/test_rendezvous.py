@@ -21,7 +21,6 @@ from torch._C._distributed_c10d import HashStore, TCPStore
 
 from slurmddp.background import run_in_background
 from slurmddp.errors import PeerError
-from slurmddp.runs.events import AttemptStart, Author, append
 from slurmddp.runs.files import read_records
 from slurmddp.runs.layout import RunDir
 from slurmddp.runtime.health.facts import Facts
@@ -108,7 +107,6 @@ def test_each_arrival_gives_the_next_rank_a_minute(monkeypatch, arrivals, missin
     arrive(members[0])
     clock = Clock({time: partial(arrive, member) for time, member in zip(arrivals, members[1:], strict=True)})
     monkeypatch.setattr(rendezvous, "time", clock)
-    monkeypatch.setattr(rendezvous, "_find_unstarted_ranks", lambda _: None)
     error = rendezvous._collect(members[0], store, Claims(), 60)
     assert missing in str(error) if missing else error is None
 
@@ -139,22 +137,6 @@ def test_ranks_that_do_not_come_are_named_with_their_hosts(meet):
     assert set(said) == {"76 rank 3 (n2), ranks 4, 5 (n3) did not arrive within 1 s"}
 
 
-@pytest.mark.parametrize(("launcher", "task", "missing"), [("srun", 3, "rank 3 (n2)"), ("fork", 1, "ranks 2, 3 (n2)")])
-def test_ranks_that_srun_could_not_start_are_not_waited_for(meet, tmp_path, launcher, task, missing):
-    """The words are those of Slurm 22.05 where a node could not open its ranks' output; an earlier start's are old."""
-    run = RunDir(tmp_path)
-    run.logs.mkdir()
-    before, failed = (
-        f"srun: error: task {number} launch failed: Slurmd could not connect IO\n" for number in (0, task)
-    )
-    run.batch_log("17").write_text(before + failed)
-    for attempt, offset in (("0.0", 0), ("0.1", len(before))):
-        author = Author(job="17", attempt=attempt, host="n1")
-        append(run, author, AttemptStart(nodes="n[1-2]", log_offset=offset, allocated=None))
-    members = ranks(4, run_dir=str(tmp_path), attempt="0.1", launcher=launcher, limit_s=50.0)[:2]
-    assert set(meet(members)[0]) == {f"76 {missing} could not be started; srun says: Slurmd could not connect IO"}
-
-
 def test_a_port_held_by_another_program_is_named(meet):
     with socket.create_server(("127.0.0.1", 0)) as foreign:
         said, _ = meet(ranks(2, store_port=foreign.getsockname()[1]))
@@ -163,10 +145,10 @@ def test_a_port_held_by_another_program_is_named(meet):
 
 
 def test_a_port_held_by_another_job_is_named(meet):
-    members = ranks(2, end=False, attempt="0.0")
-    said, _ = meet([*members, {**members[0], "job": "18", "delay": 0.5}])
+    members = ranks(2, end=False, stay=4)
+    said, _ = meet([*members, {**members[0], "job": "18", "secret": "t", "delay": 0.5}])
     assert said[:2] == ["met", "met"]
-    assert said[2].endswith("on 127.0.0.1 is taken by job 17 attempt 0.0")
+    assert said[2].endswith("on 127.0.0.1 is taken by a program that is not rank 0 of this job")
 
 
 @pytest.mark.parametrize(
@@ -267,7 +249,7 @@ def test_claims_that_contradict_each_other(claims, message):
     ("arrival", "place"),
     [
         ({"rank": 1, "host": "n2"}, "a rank on n2 "),
-        ({"claim": {"rank": 1, "host": "n2"}, "facts": ""}, "a rank on n2 "),
+        ({"rank": 1, "host": "n2", "facts": ""}, "a rank on n2 "),
         ({"claim": 7}, "a rank "),
         ([], "a rank "),
     ],
