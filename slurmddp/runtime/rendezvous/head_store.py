@@ -112,10 +112,8 @@ def open_store(rank: Rank, limit_s: float) -> tuple[SealedStore, bool]:
         try:
             store = run_in_background(lambda: _create_store(rank, is_server=False)).result(ANSWER_LIMIT_S)
         except (RuntimeError, futures.TimeoutError) as error:  # torch's distributed errors are RuntimeErrors
-            raise _foreign_program(rank) from error
-    sealed = _seal(rank, store)
-    _check_owner(rank, sealed, judges=judges)
-    return sealed, judges
+            raise foreign_program(rank) from error
+    return _seal(rank, store), judges
 
 
 def reconnect(rank: Rank, limit_s: float = ANSWER_LIMIT_S) -> SealedStore:
@@ -136,15 +134,6 @@ def wait_for_keys(store: SealedStore, keys: list[str], limit_s: float) -> bool:
     except dist.DistStoreError:
         return False
     return True
-
-
-@contextlib.contextmanager
-def lost_connection_as(message: str) -> Iterator[None]:
-    """Raise PeerError with this message when the connection to the store is lost."""
-    try:
-        yield
-    except dist.DistNetworkError as error:
-        raise PeerError(message) from error
 
 
 def _seal(rank: Rank, store: Store) -> SealedStore:
@@ -223,17 +212,8 @@ def _await_listener(rank: Rank, head: str, port: int, limit_s: float) -> None:
             return
 
 
-def _check_owner(rank: Rank, store: SealedStore, *, judges: bool) -> None:
-    """Refuse the store of another job, which has other keys: ports are random, and two jobs can get the same one."""
-    if judges:
-        store.set("owner", "this job")
-        return
-    with lost_connection_as(f"the store at {rank.master_addr} port {rank.store_port} went away"):
-        if not wait_for_keys(store, ["owner"], ANSWER_LIMIT_S):
-            raise _foreign_program(rank)
-
-
-def _foreign_program(rank: Rank) -> PeerError:
+def foreign_program(rank: Rank) -> PeerError:
+    """Return the error of a port that two jobs have got, as ports are random, or that another program has."""
     return PeerError(
         f"port {rank.store_port} on {rank.master_addr} is taken by a program that is not rank 0 of this job"
     )

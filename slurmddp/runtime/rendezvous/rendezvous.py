@@ -12,6 +12,8 @@ import json
 import time
 from dataclasses import asdict
 
+import torch.distributed as dist
+
 from slurmddp.errors import PeerError, RankError
 from slurmddp.runtime.health.facts import Facts, identify
 from slurmddp.runtime.health.preflight import Preflight
@@ -54,6 +56,7 @@ def meet(rank: Rank, limit_s: float = ARRIVAL_LIMIT_S, preflight: Preflight | No
 
 def _judge(rank: Rank, store: SealedStore, sequence: int, limit_s: float, preflight: Preflight | None) -> list[Facts]:
     """As rank 0: collect the claims, publish the verdict, and return the claims."""
+    store.set("owner", "this job")
     claims = Claims()
     error = _collect(rank, store, claims, limit_s)
     if preflight and error is None:
@@ -105,13 +108,17 @@ def _collect(rank: Rank, store: SealedStore, claims: Claims, limit_s: float) -> 
 def _await_verdict(rank: Rank, claim: Facts, store: SealedStore, sequence: int, limit_s: float) -> None:
     """As another rank than 0: wait for the verdict, and check that it accepts this claim."""
     limit_s += head_store.ANSWER_LIMIT_S
-    with head_store.lost_connection_as(f"rank 0 on {rank.master_addr} left before all ranks had met"):
+    try:
+        if not head_store.wait_for_keys(store, ["owner"], head_store.ANSWER_LIMIT_S):  # that of another job has others
+            raise head_store.foreign_program(rank)
         arrived = store.add("arrivals", 0)
         while not head_store.wait_for_keys(store, ["verdict"], limit_s):
             if arrived == (arrived := store.add("arrivals", 0)):
                 raise PeerError(f"rank 0 on {rank.master_addr} gave no verdict within {limit_s:g} s")
         verdict = json.loads(store.get("verdict"))
         store.set(f"heard/{sequence}", repr(time.time()))
+    except dist.DistNetworkError as error:
+        raise PeerError(f"rank 0 on {rank.master_addr} left before all ranks had met") from error
     if verdict["error"]:
         raise (PeerError if verdict["retry"] else RankError)(verdict["error"])
     if sequence > verdict["arrivals"]:
