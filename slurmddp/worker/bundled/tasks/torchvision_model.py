@@ -15,8 +15,6 @@ from slurmddp.worker.task import Examples
 
 LARGER, SIZE = 256, 224
 """Pixels of a training image in each direction, and of the part that the model gets (Krizhevsky et al., 2012)."""
-MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Of the red, green and blue of ImageNet, as torchvision's own weights expect them."""
 ONE_OUTPUT: Final[dict[str, dict[str, Any]]] = {
     "googlenet": {"aux_logits": False, "init_weights": True},
     "inception_v3": {"aux_logits": False, "init_weights": True},
@@ -86,11 +84,12 @@ def _read(folders: list[Path]) -> tuple[Examples, Examples, int]:
     from torchvision import transforms  # noqa: PLC0415 - an extra
     from torchvision.datasets import ImageFolder  # noqa: PLC0415 - an extra
 
+    mean, deviation = ([value / 255 for value in rgb] for rgb in (ColourImages.mean, ColourImages.deviation))
     sets = []
     try:
         for path, size in zip(folders, (LARGER, SIZE)):  # from an image of any size to its centre
             steps = [transforms.Resize(LARGER), transforms.CenterCrop(size), transforms.ToTensor()]
-            normalize = transforms.Normalize(MEAN, DEVIATION)
+            normalize = transforms.Normalize(mean, deviation)
             sets.append(ImageFolder(str(path), transforms.Compose([*steps, normalize])))
     except FileNotFoundError as error:
         raise UsageError(f"--data {folders[0].parent}: {error}") from error
