@@ -55,13 +55,6 @@ class Claims:
         return None
 
 
-def refusal_of(claim: Facts, accepted: list[Facts]) -> RankError:
-    """Return the error of a process that arrived after rank 0 had accepted the others, as of a duplicate rank."""
-    same_rank = [other for other in accepted if other.rank == claim.rank]
-    error = next(filter(None, map(Claims().add, [*(same_rank or accepted), claim])), None)
-    return error or RankError(f"rank {claim.rank} on {claim.process} is not among the {len(accepted)} ranks that met")
-
-
 def ranks_by_host(claims: Iterable[Facts]) -> dict[str, str]:
     """Return the ranks of each host as in `0-3,8`, the hosts in the order of the nodes."""
     by_host: dict[str, list[int]] = {}

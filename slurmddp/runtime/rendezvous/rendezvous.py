@@ -20,7 +20,7 @@ from slurmddp.runtime.health.preflight import Preflight
 from slurmddp.runtime.health.rules import judge_clocks
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rendezvous import head_store
-from slurmddp.runtime.rendezvous.claims import Claims, ranks_by_host, refusal_of
+from slurmddp.runtime.rendezvous.claims import Claims, ranks_by_host
 from slurmddp.runtime.rendezvous.sealed_store import SealedStore
 
 ARRIVAL_LIMIT_S = 60.0
@@ -121,6 +121,9 @@ def _await_verdict(rank: Rank, claim: Facts, store: SealedStore, sequence: int, 
         raise PeerError(f"rank 0 on {rank.master_addr} left before all ranks had met") from error
     if verdict["error"]:
         raise (PeerError if verdict["retry"] else RankError)(verdict["error"])
-    if sequence > verdict["arrivals"]:
-        accepted = store.multi_get([f"arrival/{number}" for number in range(1, verdict["arrivals"] + 1)])
-        raise refusal_of(claim, [Facts(**json.loads(each)) for each in accepted])
+    if sequence > verdict["arrivals"]:  # each rank has come before
+        claims = Claims()
+        for accepted in store.multi_get([f"arrival/{number}" for number in range(1, verdict["arrivals"] + 1)]):
+            claims.read(json.loads(accepted))
+        if refusal := claims.add(claim):
+            raise refusal
