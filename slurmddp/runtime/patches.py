@@ -62,21 +62,16 @@ SAVE_FILE: Final = Patch(("safetensors.torch:save_file",), SAVE.why)
 PATCHES: Final = tuple(value for value in tuple(globals().values()) if isinstance(value, Patch))
 
 
-def find(patch: Patch) -> list[Any]:
-    """Return what the names of a patch stand for; nothing where one of them is missing."""
+def replace(patch: Patch, wrap: Callable[[Any], Any]) -> None:
+    """Replace each name of a patch by what `wrap` makes of it; leave the patch out where one of them is missing."""
+    split = [name.split(":") for name in patch.names]
     try:
-        split = [name.split(":") for name in patch.names]
-        return [attrgetter(path)(_module(module)) for module, path in split]
+        originals = [attrgetter(path)(_module(module)) for module, path in split]
     except (ImportError, AttributeError):
         if patch.without:
             print_line(patch.without, sys.stderr)
-        return []
-
-
-def replace(patch: Patch, wrap: Callable[[Any], Any]) -> None:
-    """Replace each name of a patch by what `wrap` makes of it; leave the patch out where one of them is missing."""
-    for name, original in zip(patch.names, find(patch)):
-        module, _, path = name.partition(":")
+        return
+    for (module, path), original in zip(split, originals):
         *holders, last = path.split(".")
         replacement = functools.wraps(original, updated=())(wrap(original))
         setattr(functools.reduce(getattr, holders, _module(module)), last, replacement)

@@ -46,11 +46,9 @@ class LoopStop:
         self.step = 0
         """Optimizer steps finished."""
         self._is_on = False
-        self._progress = Progress()
         self.group: dist.ProcessGroup | None = None
         """The gloo group by which they agree; None where this process is alone."""
         self._work: dist.Work | None = None
-        self._sent = torch.zeros(0, dtype=torch.int64)
 
     def begin(
         self,

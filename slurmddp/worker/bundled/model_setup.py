@@ -1,6 +1,5 @@
 """What the options make of a model: its wrapper, its optimizer and learning rate, the precision of the arithmetic."""
 
-import contextlib
 import math
 from collections.abc import Iterable
 from typing import Any, Final
@@ -75,8 +74,6 @@ class Precision:
         """Convert floating-point inputs to the type of the weights; integers, such as tokens, stay."""
         return inputs.to(self.dtype) if inputs.is_floating_point() else inputs
 
-    def forward(self) -> contextlib.AbstractContextManager[Any]:
+    def forward(self) -> torch.autocast:
         """Return the context for the forward pass and the loss."""
-        if self._lower is None:
-            return contextlib.nullcontext()
-        return torch.autocast(self._device.type, self._lower)
+        return torch.autocast(self._device.type, self._lower, enabled=self._lower is not None)
