@@ -20,19 +20,15 @@ from slurmddp.worker.task import InMemory, Task
 class Linear(Task):
     """Recover the weights and the bias of y = Wx + b: the smallest proof that gradients are averaged right."""
 
-    FEATURES, OUTPUTS, TRAIN, TEST = 8, 2, 4096, 512
+    FEATURES, OUTPUTS, SAMPLES = 8, 2, 4096
 
     def __init__(self, options: WorkerOptions) -> None:
         super().__init__(options)
         generator = torch.Generator().manual_seed(options.seed)
         self.weight = torch.randn(self.OUTPUTS, self.FEATURES, generator=generator)
         self.bias = torch.randn(self.OUTPUTS, generator=generator)
-        self.train = self._draw(self.TRAIN, generator)
-        self.test = self._draw(self.TEST, generator)
-
-    def _draw(self, samples: int, generator: torch.Generator) -> InMemory:
-        inputs = torch.randn(samples, self.FEATURES, generator=generator)
-        return InMemory(inputs, inputs @ self.weight.T + self.bias)
+        inputs = torch.randn(self.SAMPLES, self.FEATURES, generator=generator)
+        self.train = InMemory(inputs, inputs @ self.weight.T + self.bias)
 
     def model(self) -> nn.Module:
         """Return one linear layer."""

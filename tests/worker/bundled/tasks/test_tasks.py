@@ -22,7 +22,7 @@ def test_a_task_is_whole_on_made_up_data(name):
     assert isinstance(task, task_class(name))
     torch.manual_seed(0)
     model = task.model().eval()
-    for part in ("train", "test"):
+    for part in ("train",) if task.test is None else ("train", "test"):
         inputs, targets = some(task, part)
         outputs = model(task.transform(inputs) if part == "train" else inputs)
         losses = task.losses(outputs, targets)
