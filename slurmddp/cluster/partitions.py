@@ -114,15 +114,10 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     unlearned: tuple[str, ...] = ()
     """What is unknown and why, one line each."""
 
-    @property
-    def default(self) -> Partition | None:
-        """The partition of a job that names none."""
-        return next((partition for partition in self.partitions if partition.default), None)
-
     def partitions_of(self, names: str | None) -> Iterator[Partition]:
         """Yield the partitions in a list as `gpu,long`, without unknown ones; the default one for None."""
         if names is None:
-            yield from (self.default,) if self.default else ()
+            yield from [partition for partition in self.partitions if partition.default][:1]
             return
         known = {partition.name: partition for partition in self.partitions}
         yield from (known[name] for name in names.split(",") if name in known)

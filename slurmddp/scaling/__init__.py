@@ -1,1 +1,1 @@
-"""How many GPUs a training can use efficiently: measurements of sizes, and a law that predicts other sizes."""
+"""How many GPUs a training can use efficiently: measurements of sizes."""

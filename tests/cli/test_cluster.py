@@ -187,7 +187,7 @@ def test_nodes_of_different_shapes_are_read_from_a_real_cluster(shapes):
         "empty": [],
     }
     two, _, cpu, both, empty = found.partitions
-    assert found.default is two
+    assert [*found.partitions_of(None)] == [two]
     assert (cpu.max_time_s, cpu.max_nodes, empty.usable) == (3600, 1, ())
     assert two.preemption == "off" and cpu.preemption == "requeue" and cpu.grace_s == 7 and both.preemption == "off"
     assert found.unlearned == ("accounts and QOS: this cluster has no accounting",)

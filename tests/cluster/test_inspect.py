@@ -58,7 +58,7 @@ def test_20_11_is_read():
     cluster = recorded("20.11")
     assert (cluster.name, cluster.version, cluster.requeue, cluster.max_array_size) == ("old", "20.11.6", False, 10001)
     (shared,) = cluster.partitions
-    assert cluster.default is shared
+    assert [*cluster.partitions_of(None)] == [shared]
     assert (shared.default_time_s, shared.max_time_s, shared.max_nodes) == (3600, 3 * 86400, None)
     assert (shared.groups, shared.accounts, shared.qos) == (("physics", "wheel"), None, None)
     assert (shared.default_memory, shared.max_memory_per_node_mb) == ("DefMemPerCPU=800", 32000)
@@ -86,7 +86,7 @@ def test_22_05_is_read_as_it_was_recorded():
     modes = [f"{one.name} {one.preemption} {one.grace_s}" for one in cluster.partitions]
     preempted = ["low requeue 10", "nograce requeue 0", "cancel cancel 10"]
     assert modes == ["gpu off 0", *preempted, "high off 0", "short off 0", "typed off 0", "empty off 0"]
-    assert cluster.default.name == "gpu"
+    assert [partition.name for partition in cluster.partitions_of(None)] == ["gpu"]
     gpu, *_, short, typed, empty = cluster.partitions
     assert [(group.count, group.cpus, group.gpus) for group in gpu.nodes] == [(2, 16, 8)]
     assert (short.max_time_s, typed.max_time_s, typed.max_nodes) == (600, 3600, 1)
