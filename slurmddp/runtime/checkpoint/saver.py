@@ -113,11 +113,8 @@ class Saver:
             return f"saved step {step}"
         if not self._session.is_main:
             return "rank 0 knows the newest checkpoint"
-        return (
-            "no checkpoint was saved"
-            if self.last_saved is None
-            else f"the newest checkpoint is of step {self.last_saved}"
-        )
+        newest = self.last_saved
+        return "no checkpoint was saved" if newest is None else f"the newest checkpoint is of step {newest}"
 
 
 def restore_newest(training: TrainingState, store: Store, session: Session) -> int | None:

@@ -8,6 +8,7 @@ Its collectives are not used, because they send pickles over the network.
 
 from __future__ import annotations
 import pickle
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Optional
@@ -29,8 +30,9 @@ from torch.distributed.tensor import empty as empty_dtensor
 
 from slurmddp.errors import RankError
 from slurmddp.old_python import dataclass
+from slurmddp.runs.files import write_whole
 from slurmddp.runtime.checkpoint.staging import State, StatePath, broadcast, check_plain, gather, map_tensors
-from slurmddp.runtime.checkpoint.store import INDEX, Files, Store, save_bytes, save_parts, save_states
+from slurmddp.runtime.checkpoint.store import INDEX, Files, Store, save_parts, save_states
 from slurmddp.runtime.checkpoint.training_state import Stateful, is_zero, parameters_of, state_of
 from slurmddp.runtime.launch.rank import Rank
 
@@ -226,8 +228,9 @@ class CollectiveSave:
             index = build_index(reports)
             written: Files = {name: file for report in reports for name, file in report["files"].items()}
             written |= save_parts({INDEX: index}, folder)
-            written[METADATA] = save_bytes(pickle.dumps(metadata_of(index)), folder / METADATA)
-            return written
+            metadata = pickle.dumps(metadata_of(index))
+            write_whole(folder / METADATA, metadata)
+            return {**written, METADATA: {"size": len(metadata), "crc32": f"{zlib.crc32(metadata):08x}"}}
 
         try:
             if files:

@@ -82,11 +82,8 @@ def gather(state: State, group: dist.ProcessGroup | None) -> list[State]:
     dist.all_gather(sizes, torch.tensor([len(mine)], device="cpu"), group)
     longest = max(int(size) for size in sizes)
     padded = torch.nn.functional.pad(mine, (0, longest - len(mine)))
-    if dist.get_rank(group):
-        dist.gather(padded, None, 0, group)
-        return []
-    received = [torch.empty_like(padded) for _ in sizes]
-    dist.gather(padded, received, 0, group)
+    received = [] if dist.get_rank(group) else [torch.empty_like(padded) for _ in sizes]
+    dist.gather(padded, received or None, 0, group)
     return [_from_bytes(content[: int(size)]) for content, size in zip(received, sizes)]
 
 

@@ -1,7 +1,7 @@
 """Reads and writes checkpoints on disk. A checkpoint is complete or does not exist. No communication.
 
 step-000000100/     the checkpoint after 100 steps: files of torch.save
-  manifest.json     written last: size and sha256 of each file, and a checksum of the manifest itself
+  manifest.json     written last: size and CRC-32 (format 1: SHA-256) of each file, and a checksum of itself
 .step-000000100.*   a checkpoint that is being written or deleted
 broken-step-...     a checkpoint that failed verification; never read and never deleted
 """
@@ -15,8 +15,10 @@ import re
 import shutil
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,11 +27,11 @@ import torch
 
 from slurmddp.errors import PeerError, RankError
 from slurmddp.old_python import dataclass
-from slurmddp.runs.files import create_exclusively, open_regular, sha256_of, sync_folder
+from slurmddp.runs.files import create_exclusively, open_regular, sha256_of, sync_folder, write_whole
 from slurmddp.runs.layout import IDENTITY, MANIFEST
 from slurmddp.runs.ownership import Ownership
 
-FORMAT = 1
+FORMAT = 2
 INDEX = "index.pt"
 """The index of a divided state: the state without its tensors, and where each rank's pieces are."""
 _STEP = re.compile(r"step-([0-9]{9,})")
@@ -38,10 +40,11 @@ _LOST = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO, errno.ELOOP, errn
 """Errors of opening or reading a file that mean its content is lost for good, or that it is none of a checkpoint."""
 _POLL_S = 0.1
 _MANIFEST_KINDS = {"format": int, "step": int, "identity": str, "note": dict, "files": dict}
-_FILE_KINDS = {"size": int, "sha256": str}
+_PIECE_BYTES, _RECORD_BYTES = 2**23, 2**16
+"""So much is given to the disk at once; of a record of that length and more, the CRC-32 is not computed again."""
 
 Files = dict[str, dict[str, Any]]
-"""By file name: `size` in bytes and `sha256`."""
+"""By file name: `size` in bytes, and `crc32` or `sha256` in hexadecimal digits."""
 Fill = Callable[[Path], Files]
 """Writes new files into a folder; they are on disk when it returns."""
 
@@ -58,7 +61,7 @@ class Saved:
     identity: str
     """The run that saved it."""
     files: Mapping[str, Mapping[str, Any]]
-    """By file name: `size` in bytes and `sha256`."""
+    """As in `Files`."""
 
 
 class Store:
@@ -141,8 +144,7 @@ class Store:
             # as JSON, with a checksum of every byte after the checksum itself; `_decode` reads it
             rest = json.dumps(content, indent=1, allow_nan=False)[1:] + "\n"
             manifest = f'{{\n "checksum": "{hashlib.sha256(rest.encode()).hexdigest()}",{rest}'.encode()
-            digest: str = save_bytes(manifest, temporary / MANIFEST)["sha256"]
-            sync_folder(temporary)
+            write_whole(temporary / MANIFEST, manifest)  # makes all names in this folder durable, too
             self.check_owner()
             temporary.rename(folder)
         except BaseException:
@@ -150,7 +152,7 @@ class Store:
             self.check_owner()  # its new owner may have removed the files
             raise
         sync_folder(self.folder)
-        return digest
+        return hashlib.sha256(manifest).hexdigest()
 
     def _verify(self, folder: Path, *, thorough: bool) -> Saved | None:
         """Return a checkpoint, if it is `thorough` one of this run; None when it is broken, after renaming it."""
@@ -221,27 +223,53 @@ class _BrokenError(Exception):
     """A checkpoint fails verification."""
 
 
-class _Hashing:
-    """A file for `torch.save` that hashes what is written, so that the file need not be read again.
+class _Output:
+    """A file for `torch.save` that knows its CRC-32, and lets the disk begin at once to store what is written.
 
-    With a path in place of a file, torch would hide the error number of the disk.
+    torch computes that of each record of its archive, and writes it behind the record; it is not computed again.
     """
 
     def __init__(self, file: BinaryIO) -> None:
-        self.sha256 = hashlib.sha256()
-        self.size = 0
-        self.error: OSError | None = None
+        self.crc32 = self.size = self._record = self._begun = 0
         self._file, self.flush = file, file.flush
 
     def write(self, data: bytes) -> int:
-        self.sha256.update(data)
-        try:
-            written = self._file.write(data)
-        except OSError as error:
-            self.error = error
-            raise
-        self.size += written
-        return written
+        if self._record:  # it was written last; torch.serialization.set_crc32_options(False) puts a 0 behind it
+            self.flush()
+            known = int.from_bytes(data[4:8], "little") if data[:4] == b"PK\x07\x08" else 0
+            known = known or int(_crc32_of(self._file, self.size - self._record), 16)
+            self.crc32 = _times(_crc_shift(self._record), self.crc32) ^ known
+        for begin in range(0, len(data), _PIECE_BYTES):
+            self.size += self._file.write(data[begin : begin + _PIECE_BYTES])
+            if self.size - self._begun >= _PIECE_BYTES:
+                os.posix_fadvise(self._file.fileno(), self._begun, self.size - self._begun, os.POSIX_FADV_DONTNEED)
+                self._begun = self.size
+        self._record = len(data) if len(data) >= _RECORD_BYTES else 0
+        self.crc32 = self.crc32 if self._record else zlib.crc32(data, self.crc32)
+        return len(data)
+
+
+def _crc32_of(file: BinaryIO, begin: int = 0) -> str:
+    crc = 0
+    while piece := os.pread(file.fileno(), 2**20, begin):
+        crc, begin = zlib.crc32(piece, crc), begin + len(piece)
+    return f"{crc:08x}"
+
+
+def _times(one: int, other: int) -> int:
+    """Multiply polynomials modulo that of CRC-32; the highest of the 32 bits is x^0."""
+    product = 0
+    while one:
+        product ^= other * (one >> 31)
+        one, other = one << 1 & 0xFFFFFFFF, other >> 1 ^ 0xEDB88320 * (other & 1)
+    return product
+
+
+@cache
+def _crc_shift(length: int) -> int:
+    """Return by what a CRC-32 is multiplied when `length` bytes follow: x^(8 length), as crc32_combine of zlib does."""
+    half = _crc_shift(length // 2) if length else 1 << 31
+    return _times(_times(half, half), 1 << 31 - 8 * (length % 2))
 
 
 def save_parts(parts: Mapping[str, Any], folder: Path) -> Files:
@@ -252,31 +280,20 @@ def save_parts(parts: Mapping[str, Any], folder: Path) -> Files:
 def save_states(states: Iterable[Any], path: Path) -> tuple[dict[str, Any], list[tuple[int, int]]]:
     """Write the states into a new file, one after the other, each as torch.save does.
 
-    Returns the file's `size` and `sha256`, and the offset and the length of each state in bytes.
+    Returns the file's `size` and `crc32`, and the offset and the length of each state in bytes.
     """
-    with path.open("xb") as file:
-        hashing, spans = _Hashing(file), []
+    with path.open("xb+") as file:
+        output, spans = _Output(file), []
         for state in states:
-            begin = hashing.size
+            begin = output.size
             try:
-                torch.save(state, hashing)  # type: ignore[arg-type]  # only write and flush are called
-            except RuntimeError:
-                if hashing.error:  # torch's own error does not have the number
-                    raise hashing.error from None
-                raise
-            spans.append((begin, hashing.size - begin))
+                torch.save(state, output)  # type: ignore[arg-type]  # only write and flush are called
+            except RuntimeError as error:  # torch ends the file after an error of the disk, and hides its number
+                raise error.__context__ if isinstance(error.__context__, OSError) else error from None
+            spans.append((begin, output.size - begin))
         file.flush()
         os.fsync(file.fileno())
-    return {"size": hashing.size, "sha256": hashing.sha256.hexdigest()}, spans
-
-
-def save_bytes(content: bytes, path: Path) -> dict[str, Any]:
-    """Write a new file; return its `size` and `sha256`."""
-    with path.open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    return {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    return {"size": output.size, "crc32": f"{output.crc32:08x}"}, spans
 
 
 def _decode(manifest: bytes) -> dict[str, Any]:
@@ -286,8 +303,8 @@ def _decode(manifest: bytes) -> dict[str, Any]:
     with suppress(ValueError, RecursionError, LookupError, TypeError, AttributeError):
         content = json.loads(manifest)
         kinds = {key: type(content[key]) for key in _MANIFEST_KINDS}
-        files = [(name, {key: type(file[key]) for key in _FILE_KINDS}) for name, file in content["files"].items()]
-        fit = [kinds == _FILE_KINDS and _FILE_NAME.fullmatch(name) for name, kinds in files]
+        sums = [(name, file["size"], file.get("crc32") or file["sha256"]) for name, file in content["files"].items()]
+        fit = [(type(size), type(value)) == (int, str) and _FILE_NAME.fullmatch(name) for name, size, value in sums]
         if kinds == _MANIFEST_KINDS and fit and all(fit):
             return dict(content)
     raise _BrokenError(f"{MANIFEST} does not describe a checkpoint")
@@ -298,9 +315,9 @@ def _read(folder: Path, *, thorough: bool) -> Saved:
     with _broken_if_lost(MANIFEST), open_regular(folder / MANIFEST, follow=False) as file_of_manifest:
         manifest = file_of_manifest.read()
     content = _decode(manifest)
-    if content["format"] != FORMAT:
+    if content["format"] not in (1, FORMAT):
         raise RankError(
-            f"checkpoint {folder} has format {content['format']}, this slurmddp reads {FORMAT}; use the one that "
+            f"checkpoint {folder} has format {content['format']}, this slurmddp reads 1 and {FORMAT}; use the one that "
             "wrote it, or start over with --reset"
         )
     if folder.name != f"step-{content['step']:09d}":
@@ -310,7 +327,8 @@ def _read(folder: Path, *, thorough: bool) -> Saved:
             size = os.fstat(content_of_file.fileno()).st_size
             if size != file["size"]:
                 raise _BrokenError(f"{name} has {size} bytes, not {file['size']}")
-            if thorough and sha256_of(content_of_file) != file["sha256"]:
+            checksum = file.get("crc32") or file["sha256"]
+            if thorough and checksum != (_crc32_of if "crc32" in file else sha256_of)(content_of_file):
                 raise _BrokenError(f"{name} does not match its checksum")
     return Saved(
         folder=folder,

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import zlib
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -53,6 +54,15 @@ def two(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def long(tmp_path_factory) -> Path:
+    """The checkpoints of steps 100 and 200, the second of long records."""
+    folder = tmp_path_factory.mktemp("long")
+    store_in(folder).write(100, parts(100), NOTE)
+    store_in(folder).write(200, {"model.pt": [torch.randn(2**14 + size) for size in range(3)]}, NOTE)
+    return folder
+
+
 @contextmanager
 def copy_of(folder):
     """A folder in memory: these tests are many, and no power fails here."""
@@ -83,12 +93,39 @@ def test_what_was_written_is_found(tmp_path):
     assert store.load(found, "state.pt") == parts(100)["state.pt"]
 
 
-def test_the_manifest_is_json_that_sha256sum_agrees_with(two):
+def test_the_manifest_is_json_that_any_crc32_agrees_with(two):
     folder = two / "step-000000200"
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert (manifest["format"], manifest["step"], manifest["identity"], manifest["note"]) == (1, 200, IDENTITY, NOTE)
-    lines = "".join(f"{file['sha256']}  {folder / name}\n" for name, file in manifest["files"].items())
-    subprocess.run(["sha256sum", "--check", "--strict"], input=lines, text=True, check=True, capture_output=True)
+    assert (manifest["format"], manifest["step"], manifest["identity"], manifest["note"]) == (2, 200, IDENTITY, NOTE)
+    for name, file in manifest["files"].items():
+        content = (folder / name).read_bytes()
+        assert file == {"size": len(content), "crc32": f"{zlib.crc32(content):08x}"}
+
+
+@pytest.fixture(params=[True, False], ids=["with torch's sums", "without"])
+def _torch_sums(request):
+    """What a program may have chosen; before torch 2.6 there is no choice."""
+    choose = getattr(torch.serialization, "set_crc32_options", None)
+    if not choose and not request.param:
+        pytest.skip("this torch always sums")
+    if choose:
+        choose(compute_crc32=request.param)
+    yield
+    if choose:
+        choose(compute_crc32=True)
+
+
+@pytest.mark.usefixtures("_torch_sums")
+@pytest.mark.parametrize("sizes", [[3], [2**14 - 1], [2**14], [2**14 + 1, 5], [2**21 + 3, 2**15, 2**15], []])
+def test_the_crc32_of_a_file_is_right_for_records_of_any_length(tmp_path, sizes):
+    """Those of long records are torch's, joined to that of what is around them."""
+    tensors = [torch.randn(size) for size in sizes]
+    for number, states in enumerate([[tensors], tensors, [{"numbers": list(range(50_000)), "tensors": tensors}]]):
+        path = tmp_path / str(number)
+        found, spans = checkpoints.save_states(states, path)
+        content = path.read_bytes()
+        assert found == {"size": len(content), "crc32": f"{zlib.crc32(content):08x}"}
+        assert sum(length for _, length in spans) == len(content)
 
 
 FILES = st.sampled_from(["manifest.json", "model.pt", "state.pt"])
@@ -142,6 +179,32 @@ def forge(folder, content) -> None:
     rest = json.dumps(content, indent=1)[1:] + "\n"
     digest = hashlib.sha256(rest.encode()).hexdigest()
     (folder / "step-000000200" / "manifest.json").write_text(f'{{\n "checksum": "{digest}",{rest}')
+
+
+@settings(deadline=None, max_examples=100)
+@given(CUT | MORE | ZEROS | FLIPPED)
+def test_damage_within_and_around_long_records_is_seen(long, damage):
+    with copy_of(long) as folder:
+        path = folder / "step-000000200" / "model.pt"
+        damaged = damage(path.read_bytes())
+        assume(damaged != path.read_bytes())
+        path.write_bytes(damaged)
+        check_falls_back(folder, "model.pt")
+
+
+def test_a_checkpoint_of_format_1_is_read_and_verified_by_its_sha256(two):
+    """It was written before, by sha256."""
+    with copy_of(two) as folder:
+        step = folder / "step-000000200"
+        content = json.loads((step / "manifest.json").read_text())
+        del content["checksum"]
+        for name, file in content["files"].items():
+            del file["crc32"]
+            file["sha256"] = hashlib.sha256((step / name).read_bytes()).hexdigest()
+        forge(folder, {**content, "format": 1})
+        assert store_in(folder).newest().step == 200
+        (step / "model.pt").write_bytes(_flipped((step / "model.pt").read_bytes(), 4321))
+        check_falls_back(folder, "model.pt does not match its checksum")
 
 
 @settings(deadline=None, max_examples=300)
@@ -291,7 +354,8 @@ def test_another_runs_checkpoint_is_refused(two):
 
 def test_another_format_is_refused(two, monkeypatch):
     monkeypatch.setattr(checkpoints, "FORMAT", FORMAT + 1)
-    with pytest.raises(RankError, match="has format 1, this slurmddp reads 2; use the one that wrote it, or start"):
+    words = "has format 2, this slurmddp reads 1 and 3; use the one that wrote it, or start"
+    with pytest.raises(RankError, match=words):
         store_in(two).newest()
 
 
