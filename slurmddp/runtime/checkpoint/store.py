@@ -235,7 +235,6 @@ class _Output:
 
     def write(self, data: bytes) -> int:
         if self._record:  # it was written last; torch.serialization.set_crc32_options(False) puts a 0 behind it
-            self.flush()
             known = int.from_bytes(data[4:8], "little") if data[:4] == b"PK\x07\x08" else 0
             known = known or int(_crc32_of(self._file, self.size - self._record), 16)
             self.crc32 = _times(_crc_shift(self._record), self.crc32) ^ known
@@ -250,6 +249,7 @@ class _Output:
 
 
 def _crc32_of(file: BinaryIO, begin: int = 0) -> str:
+    file.flush()
     crc = 0
     while piece := os.pread(file.fileno(), 2**20, begin):
         crc, begin = zlib.crc32(piece, crc), begin + len(piece)
