@@ -1,5 +1,6 @@
 """`slurmddp sandbox`: start a real Slurm on this machine, and cause faults in it."""
 
+import os
 import shlex
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -93,8 +94,11 @@ def up(partitions: tuple[str, ...], **options: Any) -> None:
 @_name
 def down(name: str) -> None:
     """Stop a sandbox and remove its files."""
+    is_used = "SLURM_CONF" in os.environ and sandboxes.current_name() == name
     was_up = sandboxes.down(name)
     click.echo(f"sandbox '{name}' is down" if was_up else f"sandbox '{name}' was not up", err=True)
+    if is_used:
+        click.echo("this shell still uses it; type: unset SLURM_CONF", err=True)
 
 
 @sandbox.command(short_help="Print the variables that let a shell use a sandbox.")

@@ -75,8 +75,8 @@ def submit(  # noqa: PLR0913 - an argument for each option
     is_given = job_file or resolved.spec.command or set(resolved.program_origins.values()) - {BUILT_IN}
     chosen = [] if is_given else ["no COMMAND was given: the bundled example trains"]
     if not change:
-        request = choose_run(request, os.environ, chosen.append, ask=asked.append if dry_run else None)
-    if dry_run:
+        request = choose_run(request, os.environ, chosen.append, ask=asked.append)
+    if dry_run or asked:  # the question, as an error with all others
         print_dry_run(request, chosen, change=change, force=force, as_json=as_json, found=asked)
         return 0
     waits = wait or follow
@@ -140,7 +140,9 @@ def print_dry_run(
     found: Sequence[UsageError] = (),
 ) -> None:
     """Print the script that would be submitted, what sbatch says about it, and what was chosen."""
-    text, answer = submitting.dry_run(request, change=change, environ=os.environ, force=force, found=found)
+    text, answer = submitting.dry_run(
+        request, change=change, environ=os.environ, notice=print_message, force=force, found=found
+    )
     if as_json:
         print_json(jobs=[{"text": text.decode(), "sbatch": answer}])
     else:

@@ -20,6 +20,7 @@ from slurmddp.runs.findings import Finding
 from slurmddp.runs.layout import RunDir
 from slurmddp.script.build import build_script
 from slurmddp.slurm import sbatch_command
+from slurmddp.slurm.client import RefusedError
 from slurmddp.slurm.environment import scrubbed
 from slurmddp.submission.compatibility import active_jobs
 from slurmddp.text import list_some
@@ -38,7 +39,8 @@ def check_job(request: Request, environ: Mapping[str, str]) -> Iterator[Finding]
         batch_script = build_script(spec).text
         yield finding("program", "ok")
     except UsageError as error:
-        yield finding("program", "wrong", error=error)
+        what, _, advice = str(error).partition("; ")
+        yield finding("program", "wrong", what=what, advice=advice)
     if not spec.script:
         yield from check_python(spec, environ)
     yield from check_storage(spec)
@@ -102,8 +104,11 @@ def _check_sbatch(script: bytes | None, environ: Mapping[str, str]) -> Iterator[
         start = sbatch_command.expected_start(sbatch_command.test_only(script, environ))
         when = f", to start at {start:%Y-%m-%d %H:%M}" if start else ""
         yield finding("sbatch", "ok", when=when)
+    except RefusedError as error:
+        what, _, advice = str(error).rpartition("; ")
+        yield finding("sbatch", "refused", what=what, advice=advice)
     except ClusterError as error:
-        yield finding("sbatch", "refused", what=error)
+        yield finding("slurm", "silent", what=error)
 
 
 def describe_preemption(partition: Partition, cluster: Cluster, *, requeues: bool) -> Finding:

@@ -12,8 +12,15 @@ from slurmddp.slurm.client import Answer, LostAnswerError, RefusedError, check_r
 from slurmddp.slurm.job_info import JobId
 from slurmddp.slurm.values import parse_moment
 
-_OF_CLUSTER = re.compile(r"(?i)partition|node (?:configuration|count|name)|more processors")
-"""In what sbatch says of a job that asks for something that the cluster does not have."""
+_ADVICE = {
+    "account|qos": "`sacctmgr show assoc user=$USER format=account,partition,qos` lists what you may use",
+    "reservation": "`scontrol show reservation` lists what there is",
+    "license": "`scontrol show licenses` lists what there is",
+    "feature": "`sinfo -o '%P %f'` lists what nodes have",
+    "partition|nodes? |more processors|time limit is|memory|gres": "`slurmddp cluster` shows what there is",
+    "": "correct it, or leave it out: `sbatch --help` lists the options",
+}
+"""What to type, by what sbatch says of a job that it refuses; the first that fits counts."""
 
 
 def sbatch_command(*, output: Path | None, dependency: str = "", name: str = "") -> list[str]:
@@ -34,7 +41,7 @@ def parse_sbatch(answer: Answer) -> JobId:
     """
     if answer.status != 0:
         _check_answered(answer)
-        raise ClusterError(f"sbatch refused the job: {answer.reason}")
+        raise ClusterError(f"sbatch refused the job: {_explain(answer)}")
     found = re.findall(r"^(\d+)(?:;(\S+))?$", answer.stdout, re.MULTILINE)
     if not found:
         raise LostAnswerError(f"sbatch ended well but printed no job id: {answer.stdout.strip()[:200]!r}")
@@ -58,8 +65,7 @@ def test_only(script: bytes, environ: Mapping[str, str]) -> str:
     answer = client.ask(["sbatch", "--test-only"], environ, stdin=script)
     if answer.status != 0:
         _check_answered(answer)
-        hint = "; `slurmddp cluster` shows what there is" if _OF_CLUSTER.search(answer.reason) else ""
-        raise RefusedError(f"sbatch would refuse the job: {answer.reason}{hint}")
+        raise RefusedError(f"sbatch would refuse the job: {_explain(answer)}")
     return answer.reason
 
 
@@ -67,6 +73,11 @@ def expected_start(said: str) -> datetime | None:
     """Return the expected start in the message of `sbatch --test-only`; None without one."""
     match = re.search(r"to start at (\S+)", said)
     return parse_moment(match[1]) if match else None
+
+
+def _explain(answer: Answer) -> str:
+    """Return why sbatch refuses a job, and behind the last `;` what to type."""
+    return f"{answer.reason}; {next(said for what, said in _ADVICE.items() if re.search(what, answer.reason.lower()))}"
 
 
 def _check_answered(answer: Answer) -> None:

@@ -5,6 +5,7 @@ import json
 import pytest
 from command_line import SLURMDDP, on_a_terminal, typed
 
+from slurmddp import cli
 from slurmddp.cli.submit import _wait
 from slurmddp.diagnose import diagnosis
 from slurmddp.diagnose.rule_types import Diagnosis
@@ -14,6 +15,7 @@ from slurmddp.monitoring import status as monitoring_status
 from slurmddp.monitoring.status import JobStatus
 from slurmddp.outcome import Kind, Outcome
 from slurmddp.runs.layout import RunDir
+from slurmddp.slurm import sbatch_command
 from slurmddp.slurm.job_info import JobId
 from slurmddp.submission.submit_once import Submitted
 
@@ -76,3 +78,14 @@ def test_render_takes_its_diff_behind_the_script_too(tmp_path):
     (tmp_path / "train.sbatch").write_text("#!/bin/bash\n#SBATCH --nodes=2\nsrun python train.py\n")
     done = typed("render", "train.sbatch", "--diff", cwd=tmp_path, PATH="/usr/bin:/bin")
     assert done.returncode == 0 and "passed to" not in done.stderr
+
+
+def test_a_dry_run_says_which_line_of_an_own_script_starts_the_ranks(monkeypatch, capsys, tmp_path):
+    """On stderr, as `submit` does; stdout is the script alone."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sbatch_command, "test_only", lambda *_: "accepted")
+    (tmp_path / "own.sbatch").write_text("#!/bin/bash\nsrun python a.py\nsrun python b.py\n")
+    assert cli.run_command_line(["submit", "--dry-run", "own.sbatch"]) == 0
+    printed = capsys.readouterr()
+    assert "line 2 starts the ranks; what stands as it was: line 3" in printed.err
+    assert printed.out.startswith("#!/bin/bash\n") and "starts the ranks" not in printed.out

@@ -7,6 +7,7 @@ import pytest
 
 from slurmddp.cluster.partitions import Cluster, Partition
 from slurmddp.cluster.request import Request
+from slurmddp.config.batch_script import parse_batch_script
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.resolve import Resolved
 from slurmddp.doctor import catalogue
@@ -16,6 +17,8 @@ from slurmddp.doctor.before_submission import (
     check_variables,
     describe_preemption,
 )
+from slurmddp.slurm import sbatch_command
+from slurmddp.slurm.client import Answer
 
 
 def test_each_finding_has_a_level_and_a_check_that_uses_it():
@@ -118,3 +121,17 @@ def test_when_the_notice_comes_and_whether_the_job_comes_back():
     assert found.level == "ok" and "120 s before the end of the time limit 60" in found.what
     found = find_notice(spec(requeue=False))
     assert found.level == "warning" and "--chain" in found.advice
+
+
+def test_each_error_says_what_to_type(monkeypatch, tmp_path):
+    """Also that of a batch script of one's own: what sbatch refuses, and what slurmddp cannot take."""
+    monkeypatch.chdir(tmp_path)
+    refused = Answer(1, "", "allocation failure: Invalid partition name specified")
+    monkeypatch.setattr(sbatch_command.client, "ask", lambda *_, **__: refused)
+    own = parse_batch_script("own.sh", b"#!/bin/bash\n#SBATCH -p nosuch\nsrun python a.py\n")
+    found = list(check_job(Request(Resolved(JobSpec(job_name="own", script=own), {})), {}))
+    assert [one.advice for one in found if one.check == "sbatch"] == ["`slurmddp cluster` shows what there is"]
+    cluster = Cluster(partitions=(Partition(name="gpu", default=True),))
+    for spec in (JobSpec(job_name="own", script=own), JobSpec(job_name="x", command=("no.py",), partition="nosuch")):
+        request = Request(Resolved(spec, {}), cluster)
+        assert all(one.advice for one in check_job(request, {}) if one.level == "error")

@@ -102,8 +102,11 @@ def test_preempt(cli, name, tmp_path, monkeypatch, capsys):
     assert "nothing was submitted in jobs yet" in cli("preempt", status=2).err
 
 
-def test_down_and_down_again(cli, name):
-    assert cli("down", "--name", name).err == f"sandbox '{name}' is down\n"
+def test_down_and_down_again(cli, name, monkeypatch):
+    with monkeypatch.context() as shell_of_it:
+        shell_of_it.setenv("SLURM_CONF", cli("env", "--name", name).out.partition("SLURM_CONF=")[2].split()[0])
+        said = f"sandbox '{name}' is down\nthis shell still uses it; type: unset SLURM_CONF\n"
+        assert cli("down", "--name", name).err == said
     assert cli("down", "--name", name).err.startswith(f"sandbox '{name}' was not up")
 
 
@@ -153,7 +156,8 @@ def test_without_a_name_it_is_the_sandbox_of_the_shell_else_the_default(cli, sta
 def test_a_sandbox_of_the_shell_that_has_ended_is_not_replaced_by_the_default(cli, start, use):
     start("default")
     use("newcomer")
-    assert cli("down").err == "sandbox 'newcomer' was not up\n"
+    assert cli("down").err == "sandbox 'newcomer' was not up\nthis shell still uses it; type: unset SLURM_CONF\n"
+    assert "unset" not in cli("down", "--name", "default").err
 
 
 @pytest.mark.usefixtures("place")

@@ -73,12 +73,16 @@ def test_a_program_that_is_missing_or_cannot_be_started_is_told_so_in_one_line(t
     [
         ("Requested node configuration is not available", "; `slurmddp cluster` shows what there is"),
         ("invalid partition specified: gpuu", "; `slurmddp cluster` shows what there is"),
-        ("Invalid --begin specification", ""),
+        ("Invalid license specification", "; `scontrol show licenses` lists what there is"),
+        ("Invalid account or account/partition combination specified", "; `sacctmgr show assoc user=.*may use"),
+        ("Invalid --begin specification", "; correct it, or leave it out: `sbatch --help` lists the options"),
     ],
 )
-def test_who_asks_for_what_the_cluster_has_not_is_told_where_to_look(monkeypatch, said, hint):
+def test_each_refusal_says_what_to_type(monkeypatch, said, hint):
     monkeypatch.setattr(
         sbatch_command_module.client, "ask", lambda *_, **__: answer(1, err=f"allocation failure: {said}")
     )
     with pytest.raises(RefusedError, match=f"{said}{hint}$"):
         sbatch_command_module.test_only(b"", {})
+    with pytest.raises(ClusterError, match=f"{said}{hint}$"):
+        sbatch_command_module.submit(["sbatch"], b"", {})

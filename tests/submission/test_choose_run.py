@@ -180,3 +180,13 @@ def test_a_job_that_can_never_start_is_named_with_what_removes_it(submit, slurm,
     gone(slurm, wait_for_job, job_id)
     submit("--lr", "0.1", options=["--hold", "--partition=short", "--time=10"])
     assert [path.name for path in Path("jobs").iterdir() if path.is_dir()] == ["train"]
+
+
+def test_the_question_of_another_run_does_not_hide_what_the_cluster_rules_out(submit, slurm, wait_for_job):
+    job_id = submit("--lr", "0.1").out.strip()
+    pretend("train", step=20)
+    gone(slurm, wait_for_job, job_id)
+    said = submit("--lr", "0.2", status=2, options=("--hold", "-p", "nosuch")).err
+    assert "run train has the checkpoint of step 20" in said and "\n--partition: 'nosuch' does not exist; " in said
+    assert "\n--nodes 9: partition " in submit("--lr", "0.2", status=2, options=("-N", "9")).err
+    assert not Path("jobs/train-2").exists()

@@ -280,8 +280,9 @@ def test_without_a_command_it_is_said_that_the_bundled_example_trains(environ, n
     ids=range(4),
 )
 def test_what_sbatch_refuses_is_told_in_its_words(environ, name, words, said):
-    hint = "; `slurmddp cluster` shows what there is" * ("node name" in said)
-    hint += "; --force submits without asking this first"
+    general = "correct it, or leave it out: `sbatch --help` lists the options"
+    hint = "`slurmddp cluster` shows what there is" if "node" in said else general
+    hint = f"; {hint}; --force submits without asking this first"
     assert submitted(name, environ, *words) == (3, "", f"Error: sbatch would refuse the job: {said}{hint}\n")
 
 
