@@ -66,7 +66,7 @@ def read_attempt_evidence(run: RunDir, job_id: str, attempt: str, events: Sequen
             observations[index] = evidence.blame_launcher(seen, output)
     told_to_stop = None
     if decisive and decisive.status == STOPPED:
-        told_to_stop = Line(relative_path(decisive.path), 1, f"{STOPPED} {decisive.reason}")
+        told_to_stop = _record_line(decisive)
     dumps = {folder / f"flight.{rank}": rank for rank in numbers.get("flight", ())[:READ_DUMPS]}
     loaded = flight_recorder.load_dumps(list(dumps)) if dumps else {}  # it takes a process
     return Evidence(
@@ -90,7 +90,7 @@ def read_script_evidence(run: RunDir, job_id: str, events: Sequence[Event], fail
     lines = [] if started else [line for line in _read_batch_log(run, job_id, LogPart()) if line.text != written]
     observations = [*observe_tracebacks(lines), *observe_lines(lines), *_observe_decisions(run, events)]
     if failure:
-        line = Line(relative_path(failure.path), 1, written)
+        line = Line(relative_path(run.batch_log(job_id)), 0, written)
         observations += _observe_reason(failure.reason, line, failure.time)
     return Evidence(
         observations=tuple(observations),
@@ -130,12 +130,12 @@ def _observe_decisions(run: RunDir, events: Sequence[Event]) -> Iterator[Observa
     repeated = ""
     for event in events:
         reason = event.text("reason")
+        line = Line(relative_path(run.batch_log(event.job)), 0, reason)  # the supervisor prints its reasons there
         if event.kind == "attempt_end":
             repeated = reason
             if reason.startswith("hung "):  # its ranks were killed for it
-                yield from _observe_reason(reason, Line(relative_path(run.events), 0, reason), event.time)
+                yield from _observe_reason(reason, line, event.time)
         elif event.kind in _DECISIONS:
-            line = Line(relative_path(run.events), 0, reason)
             yield from _observe_reason(reason.replace(repeated, "") if repeated else reason, line, event.time)
 
 
@@ -182,7 +182,7 @@ def _observe_silent_rank(output: Path, error: Path, rank: int, host: str) -> lis
     texts = _read_exceptions(error)
     if match := evidence.find_exception_rule(texts):
         index, rule, groups = match
-        line, frame = _find_line(lines, texts[index], Line(relative_path(error), 0, texts[index]))
+        line, frame = _find_line(lines, texts[index], Line(relative_path(output), 0, texts[index]))
         time = modification_time(error)
         return [make_observation(rule, groups, line, time=time, rank=rank, host=host, frame=frame)]
     return [*observe_tracebacks(lines), *observe_lines(lines)]
@@ -195,7 +195,10 @@ def _read_output(path: Path, rank: int, host: str, written: float | None, **part
 
 
 def _record_line(record: ExitRecord) -> Line:
-    return Line(relative_path(record.path), 1, record.reason)
+    """Return what a record says, with the file that a person reads: the output of the rank, else of the script."""
+    folder = record.path.parents[1]
+    shown = record.output if record.output.exists() else folder.with_name(f"{folder.name}.out")
+    return Line(relative_path(shown), 0, record.reason)
 
 
 def _find_reason_rule(reason: str) -> tuple[Rule, Mapping[str, str]]:

@@ -94,7 +94,7 @@ def _judge_stop(evidence: Evidence) -> Diagnosis | None:
     """Return why all ranks were told to stop, if they were."""
     if evidence.stop_record is None:
         return None
-    what = evidence.stop_record.text.partition(" ")[2]
+    what = evidence.stop_record.text
     return Diagnosis(
         cause=next((word.replace(" ", "-") for word in STOP_REASONS if f"({word})" in what), "told-to-stop"),
         what=f"the ranks were {what}" if what.startswith("told") else what,

@@ -360,7 +360,7 @@ def test_a_rank_that_its_launcher_has_ended_is_not_the_first(run):
 def test_a_set_up_that_failed_is_told_by_its_record_until_the_job_starts_again(run):
     run.batch_record("17").write_text("1 set-up failed with status 1: module load cuda/13\n")
     found = diagnose(run, "17", {})
-    assert (found.cause, found.evidence[0].place) == ("set-up-failed", f"{run.batch_record('17')}:1")
+    assert (found.cause, found.evidence[0].place) == ("set-up-failed", str(run.batch_log("17")))
     run.attempt("17", "0.0").mkdir(parents=True)
     run.rank_record("17", "0.0", 0).write_text("77 rank 0 on n1: ValueError: boom\n")
     assert diagnose(run, "17", {}).cause == "set-up-failed"
@@ -460,3 +460,20 @@ def test_launchers_of_several_ranks_are_told_in_one_output_where_the_ranks_share
     """One a node is how people start torchrun by srun."""
     lines = [f"{rank}: {line}\n" for rank in (0, 1) for line in AGENT.splitlines()]
     assert told("".join(lines) + end, state="FAILED", exit_status="1:0").cause == cause
+
+
+def test_what_a_record_says_is_told_with_the_output_that_a_person_can_read(run):
+    """The rank's own, that of the script for a script of one's own, and the script's for what the supervisor says."""
+    run.attempt("17", "0.0").mkdir(parents=True)
+    run.rank_record("17", "0.0", 0).write_text("77 rank 0 on n1: exit status 3\n")
+    assert [line.place for line in diagnose(run, "17", {}).evidence] == [str(run.batch_log("17"))]
+    run.rank_log("17", "0.0", 0).touch()
+    assert [line.place for line in diagnose(run, "17", {}).evidence] == [str(run.rank_log("17", "0.0", 0))]
+    run.rank_record("17", "0.0", 0).write_text("75 rank 0 on n1: told to stop (preempted)\n")
+    found = diagnose(run, "17", {})
+    assert (found.cause, found.what) == ("preempted", "the ranks were told to stop (preempted)")
+    assert [line.place for line in found.evidence] == [str(run.rank_log("17", "0.0", 0))]
+    run.rank_record("17", "0.0", 0).unlink()
+    happens(run, "job_end", status=76, reason="gives up: 4 starts in a row failed, with no new checkpoint since")
+    found = diagnose(run, "17", {})
+    assert (found.cause, found.evidence[0].place) == ("gave-up", str(run.batch_log("17")))
