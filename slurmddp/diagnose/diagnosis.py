@@ -22,6 +22,7 @@ from slurmddp.errors import ClusterError, SlurmddpError
 from slurmddp.outcome import Kind, Phase
 from slurmddp.runs.exit_records import ExitRecord
 from slurmddp.runs.facts import Job, describe_resume, is_resumable, judge_by_slurm, last_end, read_job, set_up_failure
+from slurmddp.runs.files import open_or_empty
 from slurmddp.runs.history import AttemptEvents, Event, History, read_outline
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import slurm_name
@@ -41,6 +42,8 @@ _WAIT: Final = (
 EARLIER_ATTEMPTS: Final = 3  # how many earlier attempts are diagnosed too
 _MORE_MEMORY: Final = 1.5
 """So many times the memory that was not enough is what to ask for: the killed process wanted more than it had."""
+_PYTHON: Final = re.compile(r"^source (?P<venv>.+)/bin/activate$|^ +(?P<path>/\S+) -P -u -m slurmddp\.", re.MULTILINE)
+"""In a job's script, the Python of its ranks: that of a virtual environment, or by its path."""
 _PHASE_ORDER: Final[tuple[Phase, ...]] = ("failed", "cancelled", "unknown", "running", "queued", "done")
 _ENDED_WELL: Final = Diagnosis(cause=NONE, what="it ended well")
 
@@ -96,6 +99,14 @@ def _add_memory(found: Diagnosis, attempt: AttemptEvents) -> Diagnosis:
         what=f"{found.what}; the ranks on {node} used {size / 2**30:.1f}{of} GB when they were last measured",
         advice=f"ask for more, {amount}, or use less: fewer loader workers, smaller batches",
     )
+
+
+def _find_python(run: RunDir, number: str) -> str:
+    """Return the Python of a job's ranks, by the job's script; empty if that does not name it."""
+    with suppress(OSError), open_or_empty((run.sweep or run).submitted_script(number)) as file:
+        places = [*_PYTHON.finditer(file.read().decode("utf-8", "replace"))]
+        return places[-1]["path"] or f"{places[-1]['venv']}/bin/python" if places else ""
+    return ""
 
 
 def diagnose_attempt(run: RunDir, job_id: str, attempt: str, events: Sequence[Event]) -> Diagnosis:
@@ -190,6 +201,10 @@ class _Case:
             found = replace(found, what=f"{found.what}; the largest task had {self.job.max_rss}")
         if found.cause == "out-of-memory" and self.facts.attempts:
             found = _add_memory(found, self.facts.attempts[-1].events)
+        module = re.search(r"Python has no module (\w+)", found.what) if found.cause == "import-error" else None
+        if module and self.run and (python := _find_python(self.run, self.job.ref.array_id)):
+            name = f"{python} -m pip install {module[1]}"
+            found = replace(found, advice=f"{name}; the package of a module may have another name, as pyyaml of yaml")
         if self.run and RESUME in found.advice and is_resumable(self.run):
             found = replace(found, advice=found.advice.replace(RESUME, describe_resume(self.run)))
         state = "" if self.facts.outcome.kind is Kind.UNKNOWN else self.facts.outcome.word

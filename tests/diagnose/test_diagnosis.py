@@ -477,3 +477,23 @@ def test_what_a_record_says_is_told_with_the_output_that_a_person_can_read(run):
     happens(run, "job_end", status=76, reason="gives up: 4 starts in a row failed, with no new checkpoint since")
     found = diagnose(run, "17", {})
     assert (found.cause, found.evidence[0].place) == ("gave-up", str(run.batch_log("17")))
+
+
+@pytest.mark.parametrize(
+    ("script", "advice"),
+    [
+        (
+            "launch() {\n  srun \\\n    /opt/py/bin/python3 -P -u -m slurmddp.worker \\\n    a.py\n",
+            "/opt/py/bin/python3 -m pip",
+        ),
+        ("source /w/env/bin/activate\n    python -P -u -m slurmddp.worker a.py\n", "/w/env/bin/python -m pip"),
+        ("srun python a.py\nexec /opt/py/bin/python3 -P -u -m slurmddp.batch\n", "install it into the environment"),
+    ],
+    ids=["path", "venv", "own"],
+)
+def test_a_missing_module_is_installed_into_the_python_of_the_ranks(run, script, advice):
+    run.attempt("17", "0.0").mkdir(parents=True)
+    run.submitted_script("17").write_text(script)
+    run.rank_record("17", "0.0", 0).write_text("77 rank 0 on n1: ModuleNotFoundError: No module named 'yaml.x'\n")
+    said = diagnose(run, "17", {}).advice
+    assert said.startswith(advice) and ("-m pip install yaml;" in said) == ("pip" in advice)
