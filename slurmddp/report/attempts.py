@@ -3,7 +3,7 @@
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from slurmddp.runs.allocations import Allocation
@@ -93,6 +93,12 @@ class StepProgress:
             return self.points[-1][0]
         (early, low), (late, high) = self.points[index - 1 : index + 1]
         return early + (late - early) * (step - low) / (high - low)
+
+    def reached(self, step: int, end: float) -> "StepProgress":
+        """Return the progress of an attempt that finished so many steps, more than are known: at its pace, by `end`."""
+        taken, (time, last) = self.last - self.first, self.points[-1]
+        due = time + (time - self.began) * (step - last) / taken if taken else end
+        return replace(self, points=(*self.points, (max(time, min(due, end)), step)))
 
 
 @dataclass(frozen=True, kw_only=True)

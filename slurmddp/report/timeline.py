@@ -62,11 +62,13 @@ def _add_spans(attempts: Sequence[TimedAttempt]) -> list[TimedAttempt]:
     resumed_at: float = float("inf")
     for attempt in reversed(attempts):
         if progress := attempt.progress:
+            if progress.last < resumed_at < float("inf"):  # its survivors saved steps of which it had logged nothing
+                progress = progress.reached(int(resumed_at), attempt.end)
             goes_on = attempt.outcome.kind in (Kind.RUNNING, Kind.DONE)
             kept = progress.last if goes_on else progress.saved
             if resumed_at < float("inf"):  # the lowest step that later attempts began at
                 kept = int(max(progress.first, min(resumed_at, progress.last)))
-            attempt = replace(attempt, kept=kept)  # noqa: PLW2901
+            attempt = replace(attempt, progress=progress, kept=kept)  # noqa: PLW2901
             resumed_at = min(resumed_at, progress.first)
         parts = _attempt_parts(attempt, is_measured=is_measured)
         done.append(replace(attempt, spans=join_spans(attempt.begin, parts, attempt.end)))

@@ -81,6 +81,29 @@ def test_what_a_crash_loses_is_lost_and_done_again(story):
     assert figure.goodput == 100 / 153 == figure.ettr
 
 
+def test_steps_after_the_last_metric_that_survivors_saved_are_not_lost(story):
+    """The next attempt begins where they saved: the attempt before took those steps, at its pace."""
+    story.at(10, "start").at(20, "loop", step=0, total=100).at(60, "metrics", step=40, total=100, values={})
+    story.at(90, "restart", status=76, reason="rank 1: lost")
+    story.on("7", "0.1").at(95, "start").at(99, "checkpoint", step=55).at(100, "loop", step=55, total=100)
+    story.save(145, 100).at(146, "end", status=0, reason="done")
+    found = build(started(story, begins(0.0), begins(90.0, attempt="0.1")), submitted(j7=0), now=999)
+    first, second = found.attempts
+    assert (first.progress.last, first.kept, second.progress.first) == (55, 55, 55)
+    assert [(span.kind, span.begin, span.end) for span in first.spans] == [
+        ("startup", 0, 20), ("useful", 20, 75), ("lost", 75, 90)
+    ]  # fmt: skip
+    figure = compute_figures(found)
+    assert (figure.steps_taken, figure.steps_kept, figure.steps_repeated) == (100, 100, 0)
+
+
+def test_steps_that_survivors_saved_before_the_first_metric_end_with_their_attempt(story):
+    story.at(10, "start").at(20, "loop", step=0, total=100).at(90, "restart", status=76, reason="rank 1: lost")
+    story.on("7", "0.1").at(100, "loop", step=7, total=100).at(193, "end", status=0, reason="done")
+    first, _ = build(started(story, begins(0.0), begins(90.0, attempt="0.1")), submitted(j7=0), now=999).attempts
+    assert (first.kept, first.spent("useful"), first.spent("lost")) == (7, 70, 0)
+
+
 def test_what_each_interruption_cost(story):
     crashed_once(story).at(130, "metrics", step=80, total=100, values={}).at(140, "requeue", reason="preempted")
     story.on("7", "1.0").at(200, "start").at(210, "loop", step=60, total=100).at(220, "end", status=77, reason="x")
