@@ -3,15 +3,17 @@
 import os
 import shlex
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
-from slurmddp.cli.job_command import print_message
+from slurmddp.cli.job_command import build_option, print_message
 from slurmddp.cli.run_arguments import TEXT
+from slurmddp.cluster.limits import find_problems
 from slurmddp.cluster.partitions import Cluster
 from slurmddp.config.job_files import OTHER_FORMATS
-from slurmddp.config.option_types import unknown
+from slurmddp.config.job_spec import JOB_FIELDS, JobSpec
+from slurmddp.config.option_types import convert, unknown
 from slurmddp.errors import ClusterError, SlurmddpError, UsageError
 from slurmddp.script import job_template
 from slurmddp.text import quote_value
@@ -24,7 +26,11 @@ EXAMPLES: Final = {path.stem: path for path in sorted(_FOLDER.glob("*.py"))}
 """The example scripts, by name."""
 
 
-@click.command()
+_GIVEN: Final = tuple(JOB_FIELDS[key] for key in ("nodes", "gpus-per-node", "partition", "account", "qos", "time"))
+"""The options of the job that a job file often begins with."""
+
+
+@click.command(params=[build_option(field, field.name) for field in _GIVEN])
 @click.argument("file", type=TEXT, required=False, metavar="[FILE]")
 @click.option(
     "--example",
@@ -33,15 +39,18 @@ EXAMPLES: Final = {path.stem: path for path in sorted(_FOLDER.glob("*.py"))}
     flag_value="",
     help=f"Write this example and the job file that names it; one of {', '.join(EXAMPLES)}.",
 )
-def init(file: str | None, example: str | None) -> None:
+def init(file: str | None, example: str | None, **options: Any) -> None:
     """Write a first job file; stdout is only its path.
 
     FILE is the job file, a folder for it, or a training script: `init train.py` writes train.toml. The default is
     job.toml. The job file is made for this cluster (partition, GPUs, time limit, account) and for the script. Where
     FILE is no script, that is train.py or main.py in the same folder; without one, the bundled worker trains. With
-    --example, FILE names both files: `init --example steps exp` writes exp.py and exp.toml. Existing files are not
-    overwritten.
+    --example, FILE names both files: `init --example steps exp` writes exp.py and exp.toml. Options of the job, as in
+    -p gpu, are written into the job file. Existing files are not overwritten.
     """
+    values = ((field, options[field.name]) for field in _GIVEN)
+    given = {field.name: convert(field, value, f"--{field.key}") for field, value in values if value is not None}
+    wanted = JobSpec(job_name="x", **given)
     job, script = _name_files(file, example)
     new = [job.with_name(script), job] if example and script else [job]
     _check(job, script, must_exist=not example)
@@ -50,7 +59,10 @@ def init(file: str | None, example: str | None) -> None:
             raise _already_exists(path)
     typed = shlex.quote(str(job))
     name = job_template.choose_name(job, script)
-    texts = [job_template.build_job_file(_inspect_cluster(), script=script, name=name, file=typed)]
+    cluster = _inspect_cluster()
+    if cluster and (problems := find_problems(wanted, cluster)):
+        raise ClusterError("; ".join(problems))
+    texts = [job_template.build_job_file(cluster, script=script, name=name, file=typed, given=given)]
     if example:  # its docstring shows how to start it
         texts.insert(0, EXAMPLES[example].read_text("utf-8").replace(f"{example}.py", str(script)))
     _write(dict(zip(new, texts, strict=True)))

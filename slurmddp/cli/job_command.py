@@ -70,8 +70,8 @@ class JobCommand(click.Command):
         self, name: str, *, keys: Sequence[str] = tuple(JOB_FIELDS), params: Sequence[click.Parameter], **extra: Any
     ) -> None:
         """Add the options of the job with these keys, those of the bundled worker, and the help on both."""
-        job = [_build_option(JOB_FIELDS[key], JOB_FIELDS[key].name) for key in keys]
-        worker = [_build_option(field, f"worker_{field.name}") for field in WORKER_FIELDS.values()]
+        job = [build_option(JOB_FIELDS[key], JOB_FIELDS[key].name) for key in keys]
+        worker = [build_option(field, f"worker_{field.name}") for field in WORKER_FIELDS.values()]
         hidden: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": _show_help}
         helps = [click.Option([f"--{scope}"], help=text, **hidden) for scope, text in _HELP_SCOPES.items()]
         shape = "[JOB.toml] [OPTIONS] [COMMAND...]"
@@ -282,7 +282,8 @@ def _explain_unknown_option(error: click.NoSuchOption, known: Collection[str]) -
     return f"No such option {quote_value(name)}; {instead or '--help-all lists the options'}"
 
 
-def _build_option(field: Field, name: str) -> click.Option:
+def build_option(field: Field, name: str) -> click.Option:
+    """Return the option of a job, or of the bundled worker, for a command."""
     option, default = field.option, field.default
     text = option.help + " Repeatable." * field.is_list
     if isinstance(default, bool):

@@ -1,8 +1,8 @@
 """Builds a first job file: values that fit the cluster, with comments. Writes nothing."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import jinja2
 import tomli_w
@@ -41,12 +41,22 @@ def choose_name(file: Path, script: str | None) -> str:
     return parse((script,)).name if script else "mnist"
 
 
-def build_job_file(cluster: Cluster | None, *, script: str | None, name: str, file: str) -> str:
-    """Return the text of a job file for a script or the bundled worker; without a cluster it has general values."""
+def build_job_file(
+    cluster: Cluster | None, *, script: str | None, name: str, file: str, given: Mapping[str, Any] | None = None
+) -> str:
+    """Return the text of a job file for a script or the bundled worker; without a cluster it has general values.
+
+    The values in `given`, by the names of the fields, stand in place of the cluster's.
+    """
+    given = given or {}
     # with GPUs if the default one has none; those whose jobs can be preempted come last
     fit = [one for one in cluster.partitions if _is_open(one, cluster)] if cluster else []
     with_gpus = [one for one in fit if any(nodes.gpus for nodes in one.usable)]
     partition = min(with_gpus or fit, key=_rank, default=None)
+    if cluster and given.get("partition"):
+        partition = next(cluster.partitions_of(given["partition"]), None)
+    lines = dict(_for_partition(cluster, partition)) if cluster and partition else {}
+    lines |= {key: _line(key, value, "") for key, value in given.items()}
     where = f" for cluster {escape_text(cluster.name)} (Slurm {escape_text(cluster.version)})" if cluster else ""
     is_default = name == as_name(Path(file).stem)
     template = jinja2.Template(_TEMPLATE.read_text("utf-8"), trim_blocks=True, keep_trailing_newline=True)
@@ -55,7 +65,7 @@ def build_job_file(cluster: Cluster | None, *, script: str | None, name: str, fi
             where=where,
             file=file,
             name=f"{'# ' if is_default else ''}{_line('name', name, f'of the job, and of its folder: jobs/{name}')}",
-            values=_for_partition(cluster, partition) if cluster and partition else (),
+            values=lines.values(),
             script=_toml(script) if script else "",
         )
     )
@@ -88,41 +98,42 @@ def _allowed(only: Names, denied: tuple[str, ...], mine: Names) -> Names:
     return tuple(name for name in mine if name not in denied and (only is None or name in only)) if mine else None
 
 
-def _for_partition(cluster: Cluster, partition: Partition) -> Iterator[str]:
+def _for_partition(cluster: Cluster, partition: Partition) -> Iterator[tuple[str, str]]:
+    """Yield the values that fit the partition: the name of each field, and its line."""
     others = [other.name for other in cluster.partitions if other != partition and not other.hidden]
     listed = f"others: {list_some(others, _NAMED)}"
-    yield _line("partition", partition.name, "the default" if partition.default else listed)
+    yield "partition", _line("partition", partition.name, "the default" if partition.default else listed)
     own_accounts, own_qos = _own(cluster, partition)
     accounts = sorted(own_accounts or (), key=lambda name: name != cluster.default_account)
     known = len(accounts) == 1 or cluster.default_account in accounts
     yield from _choice("account", accounts, needed=known or partition.accounts is not None)
     yield from _choice("qos", own_qos or (), needed=partition.qos is not None)
-    yield _line("nodes", max(1, partition.min_nodes), f"of {partition.node_count}")
+    yield "nodes", _line("nodes", max(1, partition.min_nodes), f"of {partition.node_count}")
     nodes = max(partition.usable, key=lambda nodes: (nodes.gpus > 0, nodes.count))
     is_typed = nodes.gpu_type and len({other.gpu_type for other in partition.usable if other.gpus}) > 1
     gpus = f"{nodes.gpu_type}:{nodes.gpus}" if is_typed else nodes.gpus
     if gpus:
         spec = JobSpec(job_name="x", partition=partition.name, gpus_per_node=str(gpus))
-        yield _line("gpus_per_node", gpus, "all of a node, a rank on each")
+        yield "gpus_per_node", _line("gpus_per_node", gpus, "all of a node, a rank on each")
     else:
         spec = JobSpec(job_name="x", partition=partition.name, ntasks_per_node=min(2, nodes.cpus))
-        yield _line("ntasks_per_node", spec.tasks_per_node, "ranks on each node, which has no GPUs")
+        yield "ntasks_per_node", _line("ntasks_per_node", spec.tasks_per_node, "ranks on each node, which has no GPUs")
     full = fill_open_values(Resolved(spec, {}), cluster)
     for name in ("cpus_per_task", "mem"):  # what a job gets that leaves them open
         if name in full.origins:
-            yield _align(f"# {_line(name, getattr(full.spec, name), '')}", f"when left out; {full.origins[name]}")
+            yield name, _align(f"# {_line(name, getattr(full.spec, name), '')}", f"when left out; {full.origins[name]}")
     limit_s = partition.max_time_s or _TIME_S
     most = f"at most {slurm_time(limit_s)}" if partition.max_time_s else "the partition has no limit"
-    yield _line("time", slurm_time(min(_TIME_S, limit_s)), most)
+    yield "time", _line("time", slurm_time(min(_TIME_S, limit_s)), most)
 
 
-def _choice(key: str, names: Sequence[str], *, needed: bool) -> Iterator[str]:
+def _choice(key: str, names: Sequence[str], *, needed: bool) -> Iterator[tuple[str, str]]:
     """Yield a line with the first name, or only a comment with all names where Slurm's default is enough."""
     every = f"one of {', '.join(names)}" if len(names) > 1 else ""
     if names and needed:
-        yield _line(key, names[0], every)
+        yield key, _line(key, names[0], every)
     elif every:
-        yield _align(f'# {key} = "..."', f"{every}; without it, your default")
+        yield key, _align(f'# {key} = "..."', f"{every}; without it, your default")
 
 
 def _line(name: str, value: str | int, remark: str) -> str:

@@ -59,6 +59,8 @@ def submit(
 
     handover = _describe(request, environ, tell)
     run, script = handover.run, handover.script
+    for line in script.notices:
+        tell(line)
     for check in _checks(request, run, environ, change=change, force=force):
         check()
     for program in request.programs:
@@ -83,13 +85,7 @@ def submit(
 
 
 def dry_run(
-    request: Request,
-    *,
-    change: bool,
-    environ: Mapping[str, str],
-    notice: Notice,
-    force: bool = False,
-    found: Sequence[UsageError] = (),
+    request: Request, *, change: bool, environ: Mapping[str, str], force: bool = False, found: Sequence[UsageError] = ()
 ) -> tuple[bytes, str]:
     """Return the script, and what sbatch says to it; write nothing.
 
@@ -97,7 +93,7 @@ def dry_run(
     """
     problems: list[SlurmddpError] = list(found)
     said: list[str] = []
-    handover = _describe(request, environ, notice)
+    handover = _describe(request, environ, lambda _: None)
     run, text = handover.run, handover.script.text
     checks: list[Callable[[], object]] = [*_checks(request, run, environ, change=change, force=force)]
     checks.append(lambda: check_idle(request, run, environ))
@@ -145,11 +141,9 @@ def _check_limits(request: Request) -> None:
 
 
 def _describe(request: Request, environ: Mapping[str, str], notice: Notice) -> Handover:
-    """Return everything that goes to sbatch and into the run's folder; `notice` gets what was found in the script."""
+    """Return everything that goes to sbatch and into the run's folder."""
     spec = request.resolved.spec
     script = build_script(spec, request.array)
-    for line in script.notices:
-        notice(line)
     table = resolve.build_record(request.resolved, directory=str(Path.cwd()), version=__version__)
     try:
         record = tomli_w.dumps(table).encode()

@@ -230,6 +230,28 @@ def test_init_leaves_no_file_on_a_full_disk(typed):
     assert not Path("job.toml").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (("-p", "nosuch"), 3, "--partition: 'nosuch' does not exist; "),
+        (("-p", "short", "-t", "99:00:00"), 3, "--time 99:00:00: partition short allows at most 00:10:00"),
+        (("-t", "soon"), 2, "--time: 'soon' is not a Slurm time"),
+        (("-N", "0"), 2, "--nodes: '0' is not a whole number"),
+    ],
+    ids=range(4),
+)
+def test_init_refuses_what_the_job_could_not_ask_for(slurm_env, typed, monkeypatch, words, status, said):
+    for name, value in slurm_env.items():
+        monkeypatch.setenv(name, value)
+    assert typed("init", *words)[:2] == (status, "")
+    assert said in typed("init", *words)[2] and not Path("job.toml").exists()
+
+
+def test_init_writes_the_options_of_the_job_without_a_cluster_too(typed):
+    assert typed("init", "-p", "low", "exp")[:2] == (0, "exp.toml\n")
+    assert tomllib.loads(Path("exp.toml").read_text())["partition"] == "low"
+
+
 def test_init_for_the_cluster_is_accepted_by_it(slurm_env, tmp_path):
     def call(*words):
         return subprocess.run(
@@ -242,6 +264,10 @@ def test_init_for_the_cluster_is_accepted_by_it(slurm_env, tmp_path):
         ).stdout
 
     assert call("init", "exp") == "exp.toml\n"
+    call("init", "low", "-p", "low", "-A", "mine", "-N", "2", "-t", "30")
+    table = tomllib.loads((tmp_path / "low.toml").read_text())
+    assert (table["partition"], table["account"], table["nodes"], table["time"]) == ("low", "mine", 2, "30")
+    assert table["gpus-per-node"] == 8 and "\n# cpus-per-task" in (tmp_path / "low.toml").read_text()
     table = tomllib.loads((tmp_path / "exp.toml").read_text())
     assert (table["partition"], table["gpus-per-node"], table["time"]) == ("gpu", 8, "04:00:00")
     script = call("submit", "--dry-run", "exp.toml")
