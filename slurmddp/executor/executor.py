@@ -12,6 +12,8 @@ from submitit.auto.auto import AutoExecutor
 from submitit.core import logger, plugins, utils
 from submitit.slurm import slurm as theirs
 
+from slurmddp.cluster.inspect import query_cluster
+from slurmddp.cluster.limits import find_problems
 from slurmddp.cluster.partitions import Cluster
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.option_types import unknown
@@ -25,7 +27,7 @@ from slurmddp.slurm.sbatch_command import sbatch_command
 from slurmddp.submission.submit_once import sbatch
 from slurmddp.text import quote_value
 
-_CONSTRUCTOR = ("max_num_timeout", "max_pickle_size_gb", "python")
+_CONSTRUCTOR = ("max_num_timeout", "max_pickle_size_gb", "python", "force")
 
 
 class Executor(theirs.SlurmExecutor):
@@ -35,7 +37,8 @@ class Executor(theirs.SlurmExecutor):
     script's files of each job. `max_num_timeout` is how often a call with `checkpoint` continues after its time limit.
     `max_restarts` is how often in a row the ranks are started again in the same allocation after a failure that a
     restart can cure, such as a lost peer, but not after an exception in the callable. `python` is shell code that
-    starts Python. `cluster="local"` and `"debug"` return submitit's own executor.
+    starts Python. `force` submits a job that seems never to start. `cluster="local"` and `"debug"` return submitit's
+    own executor.
     """
 
     job_class = Job
@@ -57,6 +60,7 @@ class Executor(theirs.SlurmExecutor):
         }
         if wrong := [key for key in own if key not in _CONSTRUCTOR]:
             raise unknown(wrong[0], (*_CONSTRUCTOR, "max_restarts"), "Executor", what="setting")
+        self._force = own.pop("force", False)
         super().__init__(folder, **own)
         if "%t" in str(self.folder) or not str(self.folder).isprintable() or "\\" in str(self.folder):
             raise UsageError(
@@ -92,8 +96,11 @@ class Executor(theirs.SlurmExecutor):
     def _internal_process_submissions(self, delayed_submissions: Sequence[utils.DelayedSubmission]) -> list[Any]:
         """Submit one job or one array, or several arrays when one cannot hold all calls.
 
-        Raises ClusterError when Slurm refuses; it names the queued jobs. Calls that were not submitted leave no files.
+        Raises ClusterError when Slurm refuses, or when no part of the cluster can ever run the job; it names the queued
+        jobs. Calls that were not submitted leave no files.
         """
+        if not self._force:
+            self._check_limits()
         if len(delayed_submissions) == 1:
             return self._submit(delayed_submissions, None)
         jobs: list[Any] = []
@@ -109,6 +116,14 @@ class Executor(theirs.SlurmExecutor):
                 )
                 raise type(error)(f"{error}{queued}") from error
         return jobs
+
+    def _check_limits(self) -> None:
+        """Raise ClusterError for what no part of the cluster can ever give."""
+        cluster = Cluster()
+        with suppress(ClusterError):  # of one that does not answer nothing is known, and sbatch decides
+            cluster = query_cluster(os.environ)
+        if problems := find_problems(self._spec(self.parameters), cluster):
+            raise ClusterError(f"{'; '.join(problems)}; Executor(..., force=True) submits it all the same")
 
     def _submit(self, calls: Sequence[utils.DelayedSubmission], count: int | None) -> list[Any]:
         """Submit a job or an array. If this process ends before it hands the calls over, the jobs take them."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 from submitit.slurm import slurm as theirs
 
 from slurmddp.config.command import as_name
+from slurmddp.config.foreign_options import SWITCHES_OF_SBATCH
 from slurmddp.config.job_spec import ALIASES, JOB_FIELDS, JobSpec
 from slurmddp.config.option_types import convert, unknown
 from slurmddp.errors import UsageError
@@ -92,6 +93,8 @@ def _sbatch(parameters: Mapping[str, Any], further: Mapping[str, Any]) -> tuple[
     """Return the options that are passed to sbatch unchanged, each KEY or KEY=VALUE."""
     given = {key: value for key, value in parameters.items() if key not in {*_FIELDS, *_SPECIAL}}
     items = {key.replace("_", "-"): value for key, value in given.items() if not _is_gpu(key, value)} | dict(further)
+    if wrong := next((key for key, value in items.items() if value is False and key not in SWITCHES_OF_SBATCH), None):
+        raise UsageError(f"update_parameters: {wrong}: False is no value of it; give another, or leave {wrong} out")
     return tuple(
         key if value is True else f"{key}={value}"
         for key, value in items.items()

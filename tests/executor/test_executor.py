@@ -154,6 +154,11 @@ def test_gpus_are_asked_for_by_node(tmp_path, values, asked):
         ({"slurm_additional_parameters": {"output": "x"}}, "slurmddp sets this itself"),
         ({"slurm_additional_parameters": {"launcher": "fork"}}, "launcher is not an option of an executor: each rank"),
         ({"slurm_additional_parameters": {"container": "x.sif"}}, "container is not an option of an executor"),
+        (
+            {"slurm_additional_parameters": {"nonsense": False}},
+            "nonsense: False is no value of it; .* leave nonsense out",
+        ),
+        ({"slurm_comment": False}, "comment: False is no value of it"),
         ({"slurm_additional_parameters": ["requeue"]}, r"\['requeue'\] is not a dict of sbatch's options"),
         ({"slurm_setup": 5}, "setup: 5 is not a list of strings"),
         ({"slurm_teardown": [1]}, r"teardown: \[1\] is not a list of strings"),
@@ -450,6 +455,28 @@ def test_a_thousand_calls_are_one_submission(tmp_path, slurm):
     assert set(query_states([job.job_id for job in thousand]).values()) == {"PENDING"}
     slurm("scancel", number)
     assert set(query_states([job.job_id for job in thousand]).values()) == {"CANCELLED"}
+
+
+@pytest.mark.usefixtures("jobs")
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"nodes": 99}, "--nodes 99: partition gpu has "),
+        ({"slurm_partition": "short", "timeout_min": 60}, "--time 60: partition short allows at most 00:10:00"),
+        ({"slurm_partition": "nosuch"}, "--partition: 'nosuch' does not exist"),
+    ],
+    ids=["nodes", "time", "partition"],
+)
+def test_what_the_cluster_can_never_give_is_refused_as_submit_does(tmp_path, slurm, values, said):
+    made = slurmddp.Executor(tmp_path / "logs")
+    made.update_parameters(slurm_exclusive=False, slurm_additional_parameters={"hold": True}, **values)
+    with pytest.raises(ClusterError, match=f"{said}.*force=True"):
+        made.submit(add, 1, 2)
+    assert not (tmp_path / "logs").exists()
+    if "slurm_partition" not in values:
+        forced = slurmddp.Executor(tmp_path / "logs", force=True)
+        forced.update_parameters(slurm_additional_parameters={"hold": True}, **values)
+        slurm("scancel", forced.submit(add, 1, 2).job_id)
 
 
 def record_end(folder, job_id, text):
