@@ -73,7 +73,11 @@ class _LazyGroup(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Let click parse the options before the command; an error for another option says where it belongs."""
         if args[:1] == ["help"]:
-            args = [*self._check_help(ctx, args[1:]), "--help"]
+            most = 2 + isinstance(self.get_command(ctx, "".join(args[1:2])), click.Group)
+            if args[most:]:
+                known = " ".join(["slurmddp", *args[:most]])
+                raise UsageError(f"help takes no more than the name of a command; type: {known}")
+            args = [*args[1:], "--help"]
         typed = list(args)
         try:
             return super().parse_args(ctx, args)
@@ -81,16 +85,6 @@ class _LazyGroup(click.Group):
             if error.possibilities:
                 raise
             raise UsageError(_explain_early_option(error.option_name, typed)) from error
-
-    def _check_help(self, ctx: click.Context, words: list[str]) -> list[str]:
-        """Return the words behind `help`. Raises UsageError for more than the names of a command and its part."""
-        most = 1 + isinstance(self.get_command(ctx, "".join(words[:1])), click.Group)
-        if words[most:]:
-            from slurmddp.text import quote_value
-
-            typed = " ".join(["slurmddp help", *words[:most]])
-            raise UsageError(f"help takes the name of a command, and {quote_value(words[most])} is more; type: {typed}")
-        return words
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx

@@ -140,15 +140,13 @@ def print_dry_run(
     found: Sequence[UsageError] = (),
 ) -> None:
     """Print the script that would be submitted, what sbatch says about it, and what was chosen."""
-    text, answer = submitting.dry_run(
-        request, change=change, environ=os.environ, notice=print_message, force=force, found=found
-    )
+    script, answer = submitting.dry_run(request, change=change, environ=os.environ, force=force, found=found)
     if as_json:
-        print_json(jobs=[{"text": text.decode(), "sbatch": answer}])
+        print_json(jobs=[{"text": script.text.decode(), "sbatch": answer}])
     else:
-        write_bytes(sys.stdout, text)
+        write_bytes(sys.stdout, script.text)
         print_message(answer)
-    for line in chosen:
+    for line in (*script.notices, *chosen):
         print_message(line)
 
 

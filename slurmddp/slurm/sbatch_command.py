@@ -40,8 +40,7 @@ def parse_sbatch(answer: Answer) -> JobId:
     Raises ClusterError when the job was refused, and LostAnswerError when it may be in the queue, as without an id.
     """
     if answer.status != 0:
-        _check_answered(answer)
-        raise ClusterError(f"sbatch refused the job: {_explain(answer)}")
+        raise ClusterError(f"sbatch refused the job: {_explain_refusal(answer)}")
     found = re.findall(r"^(\d+)(?:;(\S+))?$", answer.stdout, re.MULTILINE)
     if not found:
         raise LostAnswerError(f"sbatch ended well but printed no job id: {answer.stdout.strip()[:200]!r}")
@@ -64,8 +63,7 @@ def test_only(script: bytes, environ: Mapping[str, str]) -> str:
     """
     answer = client.ask(["sbatch", "--test-only"], environ, stdin=script)
     if answer.status != 0:
-        _check_answered(answer)
-        raise RefusedError(f"sbatch would refuse the job: {_explain(answer)}")
+        raise RefusedError(f"sbatch would refuse the job: {_explain_refusal(answer)}")
     return answer.reason
 
 
@@ -75,12 +73,9 @@ def expected_start(said: str) -> datetime | None:
     return parse_moment(match[1]) if match else None
 
 
-def _explain(answer: Answer) -> str:
-    """Return why sbatch refuses a job, and behind the last `;` what to type."""
-    return f"{answer.reason}; {next(said for what, said in _ADVICE.items() if re.search(what, answer.reason.lower()))}"
-
-
-def _check_answered(answer: Answer) -> None:
+def _explain_refusal(answer: Answer) -> str:
+    """Return why sbatch refuses a job, and behind the last `;` what to type. Raises as `ask` if it has not refused."""
     check_reached(answer)
     if was_lost(answer):
         raise LostAnswerError(answer.reason)
+    return f"{answer.reason}; {next(said for what, said in _ADVICE.items() if re.search(what, answer.reason.lower()))}"

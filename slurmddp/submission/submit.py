@@ -19,7 +19,7 @@ from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import hold_submission
 from slurmddp.runs.submissions import read_origin, submissions
 from slurmddp.script import snapshot
-from slurmddp.script.build import build_script, check_environment, check_variables
+from slurmddp.script.build import Script, build_script, check_environment, check_variables
 from slurmddp.slurm.client import LostAnswerError
 from slurmddp.submission.compatibility import check_idle, check_kind, check_same
 from slurmddp.submission.notices import ask_start, explain_answer, report_changes, report_run_state
@@ -86,7 +86,7 @@ def submit(
 
 def dry_run(
     request: Request, *, change: bool, environ: Mapping[str, str], force: bool = False, found: Sequence[UsageError] = ()
-) -> tuple[bytes, str]:
+) -> tuple[Script, str]:
     """Return the script, and what sbatch says to it; write nothing.
 
     Raises what `submit` would, with a line for each problem and not only for the first, those in `found` before.
@@ -94,10 +94,10 @@ def dry_run(
     problems: list[SlurmddpError] = list(found)
     said: list[str] = []
     handover = _describe(request, environ, lambda _: None)
-    run, text = handover.run, handover.script.text
+    run, script = handover.run, handover.script
     checks: list[Callable[[], object]] = [*_checks(request, run, environ, change=change, force=force)]
     checks.append(lambda: check_idle(request, run, environ))
-    checks.append(lambda: said.extend(explain_answer(request, text, environ)))
+    checks.append(lambda: said.extend(explain_answer(request, script.text, environ)))
     for check in checks:
         try:
             check()
@@ -106,7 +106,7 @@ def dry_run(
     if problems:
         kind = next((UsageError for error in problems if isinstance(error, UsageError)), ClusterError)
         raise kind("\n".join(map(str, problems)))
-    return text, "\n".join(said)
+    return script, "\n".join(said)
 
 
 def _checks(
