@@ -42,13 +42,12 @@ def choose_name(file: Path, script: str | None) -> str:
 
 
 def build_job_file(
-    cluster: Cluster | None, *, script: str | None, name: str, file: str, given: Mapping[str, Any] | None = None
+    cluster: Cluster | None, *, script: str | None, name: str, file: str, given: Mapping[str, Any] = {}
 ) -> str:
     """Return the text of a job file for a script or the bundled worker; without a cluster it has general values.
 
     The values in `given`, by the names of the fields, stand in place of the cluster's.
     """
-    given = given or {}
     # with GPUs if the default one has none; those whose jobs can be preempted come last
     fit = [one for one in cluster.partitions if _is_open(one, cluster)] if cluster else []
     with_gpus = [one for one in fit if any(nodes.gpus for nodes in one.usable)]

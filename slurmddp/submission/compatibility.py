@@ -143,9 +143,8 @@ def choose_run(request: Request, environ: Mapping[str, str], notice: Notice, *, 
     origin = request.resolved.origins["job_name"]
     if origin not in DERIVED_NAMES or spec.reset:
         return request
-    if ask is None:
-        for program in request.programs:  # a misspelled COMMAND is not another program of the run
-            check_program(program)
+    for program in request.programs:  # a misspelled COMMAND is not another program of the run
+        check_program(program)
     others: dict[RunDir, str] = {}
     """Why they cannot take the job, as what the run is or has."""
     run = RunDir.named(spec.runs_dir, spec.job_name)
