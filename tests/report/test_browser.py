@@ -36,6 +36,8 @@ CONTRAST = """(() => {
 })()"""
 WIDE = """[...document.querySelectorAll("main *, footer")].filter(one => !one.closest("svg, .scroll") &&
   one.getBoundingClientRect().right > innerWidth + 1).map(one => one.tagName + "." + one.className)"""
+CUT = """[...document.querySelectorAll(".scroll")].filter(one => one.scrollWidth > one.clientWidth &&
+  !getComputedStyle(one).backgroundImage.includes("gradient")).length"""
 FOCUSABLE = "[...document.querySelectorAll('a[href], summary, [tabindex]')].filter(one => one.checkVisibility()).length"
 
 
@@ -62,6 +64,7 @@ def test_a_page_in_a_browser(browser, pages, name):
         browser.open(page, width=width, dark=dark)
         assert browser.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
         assert browser.evaluate(WIDE) == []
+        assert browser.evaluate(CUT) == 0  # a shade at its edge shows that a table scrolls
         texts, unreadable = browser.evaluate(CONTRAST)
         assert unreadable == [] and texts > 60
         said = [event["method"] for event in browser.events]
