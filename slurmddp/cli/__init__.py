@@ -51,13 +51,16 @@ _COMPLETE_VARIABLE: Final = "_SLURMDDP_COMPLETE"
 
 
 class _HelpFormatter(click.HelpFormatter):
-    """Help whose headings and names stand out on a terminal."""
+    """Help whose headings and names stand out on a terminal; click itself knows no NO_COLOR (https://no-color.org)."""
+
+    is_plain = bool(os.environ.get("NO_COLOR"))
 
     def write_heading(self, heading: str) -> None:
-        super().write_heading(click.style(heading, bold=True))
+        super().write_heading(heading if self.is_plain else click.style(heading, bold=True))
 
     def write_dl(self, rows: Iterable[tuple[str, str]], *sizes: int) -> None:
-        super().write_dl([(click.style(name, fg="cyan"), text) for name, text in rows], *sizes)
+        colour = None if self.is_plain else "cyan"
+        super().write_dl([(click.style(name, fg=colour, reset=bool(colour)), text) for name, text in rows], *sizes)
 
 
 click.Context.formatter_class = _HelpFormatter
@@ -151,11 +154,7 @@ def _explain_unknown_command(args: list[str]) -> str:
     return f"{said}; {suggest(args[0], (*_COMMANDS, 'help'), 'slurmddp --help lists the commands', cutoff=0.75)}"
 
 
-_CONTEXT: Final = {"help_option_names": ["-h", "--help"], "color": False if os.environ.get("NO_COLOR") else None}
-"""click itself knows no NO_COLOR (https://no-color.org)."""
-
-
-@click.group(cls=_LazyGroup, invoke_without_command=True, context_settings=_CONTEXT)
+@click.group(cls=_LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
 @click.pass_context
 def group(context: click.Context) -> None:

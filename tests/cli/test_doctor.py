@@ -1,8 +1,9 @@
 """`slurmddp doctor`: its table, and its exit status without a cluster."""
 
 import json
+import re
 
-from command_line import typed
+from command_line import SLURMDDP, on_a_terminal, typed
 
 from slurmddp.cli.doctor import format_findings
 from slurmddp.runs.findings import Finding
@@ -37,3 +38,9 @@ def test_a_missing_script_is_an_error_of_the_job(tmp_path):
     done = typed("doctor", "train.py", cwd=tmp_path)
     assert done.returncode == 2
     assert "error    program     COMMAND: there is no file 'train.py'" in done.stdout
+
+
+def test_without_colours_an_error_is_still_bold(tmp_path):
+    _, shown = on_a_terminal(str(SLURMDDP), "doctor", "train.py", cwd=tmp_path, NO_COLOR="1", PATH="/nowhere")
+    assert b"\x1b[1merror" in shown
+    assert not re.search(rb"\x1b\[3\dm", shown)
