@@ -122,14 +122,18 @@ def _option(item: click.Option, context: click.Context, place: str) -> tuple[str
 
 
 def _as_markdown(text: str) -> str:
-    """Return a help text without what Markdown or HTML would take for a mark; words in backticks stay.
+    """Return a help text with its options as code, and without what Markdown or HTML would take for a mark.
 
     Lines that click leaves as they are, behind a backspace, are a block of code.
     """
     if block := re.search(r"(?s)\x08\n(.*?)\n\n", text):
         return f"{_as_markdown(text[: block.start()])}{_code_block(block[1])}\n\n{_as_markdown(text[block.end() :])}"
     parts = re.split(r"(`[^`]*`)", re.sub(r"  +", " ", text))
-    return "".join(part if part.startswith("`") else re.sub(r"([<*])", r"\\\1", part) for part in parts)
+    return "".join(part if part.startswith("`") else _mark_options(part) for part in parts)
+
+
+def _mark_options(text: str) -> str:
+    return re.sub(r"(?<![^\s(])--[a-z][a-z-]*(?: [0-9]+)?", r"`\g<0>`", re.sub(r"([<*])", r"\\\1", text))
 
 
 def job_keys() -> str:
