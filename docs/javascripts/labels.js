@@ -3,9 +3,6 @@
 addEventListener("load", () => {
   document.querySelector(".md-search")?.setAttribute("aria-label", "Search")
   document.querySelectorAll(".md-code__nav").forEach((nav, number) => nav.setAttribute("aria-label", `Code ${number + 1}`))
-  document.querySelectorAll("pre > code, p:has(> img)").forEach((part) => {
-    if (part.scrollWidth > part.clientWidth) part.tabIndex = 0 // on a phone; the keyboard scrolls it, too
-  })
   document.querySelectorAll(".md-typeset :not(pre) > code").forEach((code) => {
     if (code.children.length || !code.textContent.includes("-")) return
     code.replaceChildren(...code.textContent.split(/(\s+)/).map((word) => {
@@ -15,5 +12,8 @@ addEventListener("load", () => {
       whole.textContent = word
       return whole
     }))
+  })
+  document.querySelectorAll("pre > code, p:has(> img), .md-typeset__scrollwrap").forEach((part) => {
+    if (part.scrollWidth > part.clientWidth) part.tabIndex = 0 // on a phone; the keyboard scrolls it, too
   })
 })
