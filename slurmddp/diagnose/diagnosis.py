@@ -213,12 +213,13 @@ class _Case:
     def _diagnose_waiting(self) -> Diagnosis:
         reason = explain(self.job.reason, self.job.job_id)
         holders = tuple(self._list_holders())
+        shown = f"{self.job.state} ({self.job.reason})" if self.job.reason else self.job.state
         held = "launch failed" in self.job.reason.replace("_", " ") or self.job.reason.startswith("JobHeld")
         return Diagnosis(
             cause="held" if held else "waiting",
             what=f"{'it is back in the queue and waits' if self.attempts else 'it waits'}: {reason.meaning}",
             advice=_WAIT if holders else reason.advice,
-            evidence=(Line("squeue", 0, f"{self.job.state} ({self.job.reason})"), *holders),
+            evidence=(Line("squeue", 0, shown), *holders),
             before=self._diagnose_earlier(None),
         )
 

@@ -182,6 +182,11 @@ def test_what_waits_is_told_why_and_what_is_held_that_it_is(told):
         assert "scontrol release 17" in found.advice
 
 
+def test_a_job_that_waits_without_a_reason_yet_is_told_so(told):
+    found = told(state="PENDING", reason="")
+    assert (found.what, found.evidence[0].text) == ("it waits: Slurm has given no reason yet", "PENDING")
+
+
 def test_a_job_that_waits_for_others_is_told_of_them(told, monkeypatch):
     holders = [
         JobInfo(job_id="12", state="RUNNING", source="squeue", user="ada", nodes="n1", elapsed_s=60, limit_s=660),

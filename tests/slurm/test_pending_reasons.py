@@ -73,6 +73,11 @@ def test_a_reason_says_whether_it_ends_by_itself_and_what_to_type(reason, by_its
     assert advice in found.advice
 
 
+def test_a_job_that_has_no_reason_yet_is_explained():
+    """As squeue shows one that was requeued a second ago."""
+    assert explain("") == Explanation("yes", "Slurm has given no reason yet")
+
+
 def test_an_unknown_reason_falls_to_its_own_name():
     assert explain("Something_New") == Explanation("perhaps", "Something New")
 
