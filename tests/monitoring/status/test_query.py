@@ -251,7 +251,7 @@ def test_every_state_has_a_phase_and_all_but_those_that_say_it_plain_words(says)
     found = seen([str(number + 1) for number in range(len(rows))], environ)
     assert [status.state for status in found if status.phase == "unknown"] == ["BRAND_NEW"]
     silent = {status.state for status in found if not status.meaning}
-    assert silent == {"PENDING", "RUNNING", "COMPLETED", "BRAND_NEW"}
+    assert silent == {"RUNNING", "COMPLETED", "BRAND_NEW"}
     held = {status.state for status in found if f"scontrol release {status.job_id}" in status.meaning}
     assert held == {"REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
 
