@@ -1,6 +1,7 @@
 """Classifies how a rank ended: its exit status, which decides on another attempt, and one line of reason. Pure."""
 
 import errno
+import re
 import signal
 import socket
 import traceback
@@ -28,6 +29,8 @@ LAUNCHERS = ("torch/distributed/run.py", "accelerate/commands/launch.py", "deeps
 """The programs that start ranks, by the ends of their paths."""
 
 REASON_LENGTH = 300
+_AROUND_GLOO = re.compile(r"(?s)\[[^\]]*gloo/transport/[^\]]*\] | This is typically caused by .*")
+"""What torch writes around gloo's own words: the line of its source, and advice in general."""
 TERMINATED = 128 + signal.SIGTERM
 ENDS_BY_NOTICE = frozenset({exit_codes.STOPPED, TERMINATED, 128 + signal.SIGUSR1, 128 + signal.SIGUSR2})
 """Exit statuses by which a program says that a stop signal ended it: ours, and by the convention of shells."""
@@ -73,7 +76,7 @@ def judge(error: BaseException) -> Verdict:
         seen.append(cause)
         cause = cause.__cause__
     status = exit_codes.RETRYABLE if any(map(_is_retryable, seen)) else exit_codes.FAILED
-    return Verdict(status, one_line(f"{type(error).__name__}: {error}"))
+    return Verdict(status, one_line(_AROUND_GLOO.sub("", f"{type(error).__name__}: {error}")))
 
 
 def is_of_launcher(error: BaseException) -> bool:

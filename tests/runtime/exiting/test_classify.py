@@ -57,6 +57,14 @@ def test_a_mistake_would_be_repeated(error):
     assert judge(error).status == 77
 
 
+def test_the_reason_of_a_lost_peer_is_what_gloo_says():
+    lost = RuntimeError(
+        "[/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:537] Read error [10.0.0.2]:39042: Connection "
+        "reset by peer. This is typically caused by a remote worker hanging or bugs in the application."
+    )
+    assert judge(lost) == (76, "RuntimeError: Read error [10.0.0.2]:39042: Connection reset by peer.")
+
+
 def test_the_reason_is_one_line():
     assert judge(ValueError("a\nb\x1b[2J")).reason == "ValueError: a b?[2J"
     assert judge(RankError("twice")).reason == "twice"
