@@ -21,6 +21,9 @@ PATHS: dict[str, dict[str, Any]] = {
     "bf16": {"precision": "bf16"},
     "fp16 with its scaler": {"precision": "fp16"},
     "bf16, torch.compile": {"precision": "bf16", "compile": True},
+    "FSDP2, fp32": {"strategy": "fsdp"},
+    "FSDP2, bf16": {"strategy": "fsdp", "precision": "bf16"},
+    "FSDP2, bf16, torch.compile": {"strategy": "fsdp", "precision": "bf16", "compile": True},
 }
 TINY = {"tokens": 256, "context": 128, "layers": 1, "heads": 1, "width": 8}
 """On the CPU, where torch.compile of the whole takes a minute."""

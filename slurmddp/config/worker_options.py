@@ -69,12 +69,16 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
         Literal["fp32", "bf16", "fp16", "fp64"],
         Option("fp32; bf16 and fp16: mixed, fp16 on a GPU only; fp64: double precision, for comparisons."),
     ] = "fp32"
+    strategy: Annotated[
+        Literal["ddp", "fsdp"],
+        Option("ddp: DistributedDataParallel. fsdp: fully_shard."),
+    ] = "ddp"
     workers: Annotated[Many, Option("Loader processes of a rank, for data that is not in memory.")] = 0
     sync_bn: Annotated[bool, Option("Batch statistics over all ranks (on GPUs).")] = False
     compile: Annotated[bool, Option("Compile the model.")] = False
     channels_last: Annotated[bool, Option("Memory format channels-last for images and weights.")] = False
-    bucket_mb: Annotated[Megabytes, Option("Size of a gradient bucket.", metavar="MB")] = 25.0
-    find_unused_parameters: Annotated[bool, Option("Some steps do not use all parameters.")] = False
+    bucket_mb: Annotated[Megabytes, Option("DDP: size of a gradient bucket.", metavar="MB")] = 25.0
+    find_unused_parameters: Annotated[bool, Option("DDP: some steps do not use all parameters.")] = False
     checkpoint_every_steps: Annotated[
         Optional[Count], Option("Steps between checkpoints, in addition to the seconds.")
     ] = None
@@ -90,6 +94,11 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Check options that exclude each other. Raises UsageError."""
+        for key in () if self.strategy == "ddp" else DDP_ONLY:
+            if getattr(self, WORKER_FIELDS[key].name) != WORKER_FIELDS[key].default:
+                raise UsageError(f"--{key} is for --strategy ddp, not for {self.strategy}; leave it out")
+        if self.strategy == "fsdp" and self.precision == "fp16":
+            raise UsageError("--precision fp16 is not for --strategy fsdp; give --precision bf16")
         if self.data == "":
             raise UsageError("--data: an empty text is not allowed; name the data, or leave the option out")
         if self.device == "cpu" and self.needs_gpu:
@@ -115,6 +124,8 @@ GPU_ONLY: Final = (
     ("precision", "fp16", "--precision fp16 needs GPUs (--precision bf16 does not)"),
     ("sync_bn", True, "--sync-bn needs GPUs, as torch's SyncBatchNorm does"),
 )
+DDP_ONLY: Final = ("bucket-mb", "find-unused-parameters", "sync-bn", "save-all-ranks")
+"""Options for DistributedDataParallel only."""
 WORKER_FIELDS: Final = fields_of(WorkerOptions)
 _SPELLINGS: Final = {f"--{key}": (field, "true") for key, field in WORKER_FIELDS.items()} | {
     f"--no-{key}": (field, "false") for key, field in WORKER_FIELDS.items() if field.is_switch

@@ -86,6 +86,12 @@ def test_a_switch_is_turned_on_and_off_and_written_when_it_is_on():
         ({"precision": "fp16", "device": "cpu"}, "--precision fp16 needs GPUs .*, and --device cpu was given"),
         ({"sync_bn": True, "device": "cpu"}, "--sync-bn needs GPUs"),
         ({"data": ""}, "--data: an empty text is not allowed"),
+        ({"strategy": "fsdp", "sync_bn": True}, "--sync-bn is for --strategy ddp, not for fsdp; leave it out"),
+        ({"strategy": "fsdp", "bucket_mb": 1.0}, "--bucket-mb is for --strategy ddp, not for fsdp"),
+        (
+            {"strategy": "fsdp", "precision": "fp16"},
+            "--precision fp16 is not for --strategy fsdp; give --precision bf16",
+        ),
     ],
 )
 def test_what_excludes_each_other_is_refused(given, message):

@@ -1,6 +1,5 @@
 """Trains a task on all ranks."""
 
-import contextlib
 import io
 import itertools
 import time
@@ -16,7 +15,7 @@ from slurmddp.errors import RankError
 from slurmddp.runs.files import write_whole
 from slurmddp.runtime.checkpoint.checkpointer import Checkpointer
 from slurmddp.runtime.checkpoint.sampler import Sampler
-from slurmddp.runtime.checkpoint.training_state import unwrap
+from slurmddp.runtime.checkpoint.training_state import full_state_dict, unwrap
 from slurmddp.runtime.launch.process import print_line
 from slurmddp.runtime.session import Session, init
 from slurmddp.worker.bundled import model_setup
@@ -58,10 +57,15 @@ class Training:
         self.board = Board(ddp.run_dir, self.run.step) if options.tensorboard and ddp.is_main and ddp.run_dir else None
         self._logged_at, self._patience_s = time.monotonic(), min(FIRST_LOG_S, options.log_every_s)
 
+    def train(self) -> None:
+        """Train on every sample `epochs` times."""
+        for _ in self.steps():
+            pass
+
     def steps(self) -> Iterator[int]:
-        """Train on every sample `epochs` times; yield the number of each step."""
+        """Take one step for each number that is yielded."""
         options = self.options
-        self.model.train()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self.model.train()
         batches = training_batches(
             self.examples, self.sampler, options.batch_size, workers=options.workers, device=self.ddp.device
         )
@@ -94,7 +98,7 @@ class Training:
             counts = (self.sampler.positions(first) < after).to(self.ddp.device)
             all_weights = torch.split(counts, self.options.batch_size)
         for number, ((inputs, targets), weights) in enumerate(zip(batches, all_weights)):
-            with contextlib.nullcontext() if number == len(batches) - 1 else self.model.no_sync():
+            with model_setup.sync_gradients(self.model, last=number == len(batches) - 1):
                 with self.precision.forward():
                     outputs = self.model(self._prepare_inputs(self.task.transform(inputs)))
                     losses = self.task.losses(outputs, self.precision.cast(targets))
@@ -157,7 +161,7 @@ class Training:
             for name, values in found.items():
                 self._check_shape(f"metrics() for {name}", values, inputs)
                 sums[name] = sums.get(name, 0) + (values * weight).sum(dtype=torch.float64)
-        self.model.train()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self.model.train()
         for total in sums.values():
             dist.all_reduce(total)
         return {name: float(total) / len(self.test) for name, total in sums.items()}
@@ -171,8 +175,7 @@ def train(options: WorkerOptions) -> None:
             raise RankError(f"{options.needs_gpu}, and there is none on {ddp.host}")
         _print_header(ddp, options, task)
         training = Training(ddp, options, task)
-        for _ in training.steps():
-            pass
+        training.train()
         _save_model(training)
 
 
@@ -189,7 +192,7 @@ def _print_header(ddp: Session, options: WorkerOptions, task: Task) -> None:
     batch = options.batch_size * options.accumulate * ddp.world_size
     ddp.print(
         f"world size {ddp.world_size} on {nodes} ({ddp.launcher}), all-reduce of rank + 1: {wanted}\n"
-        f"device {ddp.device.type}, backend {dist.get_backend()}, {options.precision}\n"
+        f"device {ddp.device.type}, backend {dist.get_backend()}, {options.strategy}, {options.precision}\n"
         f"task {options.task}, data {options.source or 'its own'}: {len(task.train)} training samples, "
         f"{tests} test samples, {options.epochs} epochs\n"
         f"global batch {batch} ({options.batch_size}{times} a rank), "
@@ -199,15 +202,17 @@ def _print_header(ddp: Session, options: WorkerOptions, task: Task) -> None:
 
 def _save_model(training: Training) -> None:
     """Save the trained model."""
-    ddp, state = training.ddp, unwrap(training.model).state_dict()
+    ddp, options = training.ddp, training.options
+    if options.save_all_ranks and ddp.run_dir:
+        write_whole(ddp.run_dir.rank_model(ddp.rank), _bytes(unwrap(training.model).state_dict()))
+    state = full_state_dict(training.model)
+    if not ddp.is_main:
+        return
     if ddp.run_dir is None:
         ddp.print("the model is not saved: this process has no run folder")
         return
-    if training.options.save_all_ranks:
-        write_whole(ddp.run_dir.rank_model(ddp.rank), _bytes(state))
-    if ddp.is_main:
-        write_whole(ddp.run_dir.model, _bytes(state))
-        ddp.print(f"model saved to {ddp.run_dir.model}")
+    write_whole(ddp.run_dir.model, _bytes(state))
+    ddp.print(f"model saved to {ddp.run_dir.model}")
 
 
 def _bytes(state: dict[str, Tensor]) -> bytes:

@@ -16,6 +16,7 @@ CASES = {
     "unused": f"{LINEAR} --find-unused-parameters",
     "compiled": f"{LINEAR} --compile",
     "adamw": f"{LINEAR} --optimizer=adamw --weight-decay=0.1 --schedule=cosine --warmup-steps=5 --lr-scaling=linear",
+    "fsdp": f"{LINEAR} --strategy=fsdp",
     "double": f"{LINEAR} --precision=fp64",
     "double-images": f"{IMAGES} --precision=fp64",
     "accumulate": f"{LINEAR} --accumulate=2",
@@ -85,6 +86,7 @@ def test_after_a_crash_it_ends_with_the_same_bits(two, case):
         ("buckets", "plain", 0),
         ("unused", "plain", 0),
         ("compiled", "plain", 1e-6),
+        ("fsdp", "plain", 1e-6),
         ("last", "images", 1e-2),
     ],
 )
