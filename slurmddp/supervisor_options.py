@@ -30,6 +30,8 @@ class Options(NamedTuple):
     """First and last port of the range for the ranks' two ports."""
     head_address: str = "{host}"
     """MASTER_ADDR of the ranks; `{host}` stands for the first node."""
+    rendezvous_file: bool = False
+    """Rendezvous by a file in the attempt's folder."""
     reset: int | None = None
     """Move the run's state to the folder `before-reset-N`, unless that exists."""
     checkpoints: str = ""

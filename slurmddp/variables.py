@@ -27,6 +27,8 @@ SECRET: Final = "SLURMDDP_SECRET"  # noqa: S105 the variable's name
 """Random digits that only the processes of this attempt know; they recognise each other's messages by it."""
 BEATS: Final = "SLURMDDP_BEATS"
 """`host:port` where the supervisor receives what the ranks report of themselves; not set where it cannot."""
+RENDEZVOUS_FILE: Final = "SLURMDDP_RENDEZVOUS_FILE"
+"""`file://` and the path for the process group under `--rendezvous file`; else not set."""
 STOP_AT: Final = "SLURMDDP_STOP_AT"
 """When the ranks stop by their own clock, in seconds since 1970; not set without a time limit."""
 STEP_LIMIT: Final = "SLURMDDP_STEP_LIMIT"
@@ -79,7 +81,7 @@ CONTAINER_PROGRAM: Final = "SLURMDDP_CONTAINER_PROGRAM"
 """apptainer or singularity, by its path."""
 
 OF_AN_ATTEMPT: Final = frozenset(
-    {STATUS, STOP_AT, SECRET, BEATS, RESTARTS, CHECKPOINT_DIR, RESUME, CHECKPOINT, NOTIFY_TARGET}
+    {STATUS, STOP_AT, SECRET, BEATS, RENDEZVOUS_FILE, RESTARTS, CHECKPOINT_DIR, RESUME, CHECKPOINT, NOTIFY_TARGET}
 )
 """What is said to one attempt, and must not reach another, or to the supervisor alone."""
 

@@ -56,6 +56,7 @@ USER_ERRORS = [
     ("submit -- --epochs", "--epochs needs a value"),
     ("submit --epochs 3 train.py", "COMMAND is 'train.py'; write the script and then its options: train.py --epochs"),
     ("submit --launcher manual", "--launcher manual is not for the queue; type `slurmddp render --launcher manual"),
+    ("render --launcher manual --init file", "--rendezvous file with --launcher manual: nothing makes a new file"),
     ("render --launcher manual --reset", "--reset with --launcher manual, which makes no batch script"),
     ("render --launcher manual -N 2 -w n[1-3]", "--nodelist names 3 nodes, but --nodes is 2"),
     ("render --launcher manual -w n[1", "'n[1' is not a list of nodes"),

@@ -236,14 +236,14 @@ CASES = {
     "time-limit": Case(((0, wait_for_limit),), options=("--time=2",), step_s=1.8),
     "batch-node": Case(((15, kill_batch_host),), again=1, step_s=0.2),
     "other-node": Case(((15, kill_other_node),), again=1, step_s=0.2),
-    "several": Case(((3, preempt), (6, kill_rank), (3, requeue), *AGAIN), step_s=0.5),
+    "several": Case(((3, preempt), (6, kill_rank), (3, requeue), *AGAIN), options=("--init=file",), step_s=0.5),
     "grace": Case(((15, preempt),)),
     "no-grace": Case(((15, preempt),), partition="nograce"),
     "cancel-mode": Case(((15, preempt),), partition="cancel"),
     "requeue": Case(((15, requeue),)),
     "torchrun": Case(
         ((6, preempt), *AGAIN[1:]),
-        options=("--launcher=torchrun",),
+        options=("--launcher=torchrun", "--rendezvous=file"),
         step_s=0.2,
         again=len(AGAIN[1:]) * (EVERY + 1),
     ),
@@ -465,6 +465,14 @@ def test_the_job_keeps_its_id_and_says_why_it_came_back(fleet: Fleet, name, rank
 @pytest.mark.parametrize(("name", "ranks"), keys("several"))
 def test_each_of_several_faults_was_met(fleet: Fleet, name, ranks):
     assert len(fleet[name, ranks].result().events("start")) >= 1 + len(CASES[name].faults)
+
+
+@pytest.mark.parametrize(("name", "ranks"), keys("several"))
+def test_a_killed_attempt_leaves_its_rendezvous_file_to_itself_and_a_good_end_leaves_none(fleet: Fleet, name, ranks):
+    training = fleet[name, ranks].result()
+    attempts = training.run.attempts(training.job)
+    left = [attempt for attempt in attempts if training.run.rendezvous_file(training.job, attempt).exists()]
+    assert left and attempts[-1] not in left, training.story()
 
 
 @pytest.mark.parametrize(("name", "ranks"), keys("time-limit"))

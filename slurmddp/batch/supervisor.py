@@ -439,6 +439,8 @@ class Supervisor:
             self.say(
                 "slurmddp knows no checkpoint of this run: COMMAND is started as before, and may load one of its own"
             )
+        if self.options.rendezvous_file:
+            values[variables.RENDEZVOUS_FILE] = f"file://{self.job.run.rendezvous_file(self.job.job_id, self.attempt)}"
         if self.ends_at is not None:
             values[variables.STOP_AT] = str(int(self.ends_at) - self.options.signal_lead)
         if self.options.own_launch:  # the script chooses these by itself

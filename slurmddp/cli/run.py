@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _LOCAL_OPTIONS: Final = (
-    *("gpus-per-node", "ntasks-per-node", "job-name", "interface", "no-python", "python"),
+    *("gpus-per-node", "ntasks-per-node", "job-name", "rendezvous", "interface", "no-python", "python"),
     *("env", "preflight", "tracker-ids", "runs-dir", "profile"),
 )
 

@@ -224,6 +224,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         Texts, Option("A shell line to run once on each node, after each end of the ranks.", metavar="LINE")
     ] = ()
     no_python: Annotated[bool, Option("COMMAND is an executable, not a Python script.")] = False
+    rendezvous: Annotated[
+        Literal["tcp", "file"],
+        Option("How the group forms: at a port of the first node, or by a file in the run's folder.", also="init"),
+    ] = "tcp"
     port_range: Annotated[PortRange, Option("Range for the ranks' two ports.", metavar="FIRST-LAST")] = (
         DEFAULTS.port_range
     )
@@ -372,6 +376,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.launcher != "manual":
             return
+        if self.rendezvous == "file":
+            raise UsageError(
+                "--rendezvous file with --launcher manual: nothing makes a new file for each attempt; leave it out"
+            )
         self._check_absent(
             ("reset", "template", "snapshot", "resume-args", "srun", "before-ranks", "after-ranks", "spares"),
             "--launcher manual, which makes no batch script; leave it out",

@@ -158,6 +158,10 @@ class RunDir(_Folder):
         """What that rank's flight recorder had recorded; torch appends the rank to the name."""
         return f"{self.attempt(job_id, attempt)}/flight."
 
+    def rendezvous_file(self, job_id: str, attempt: str) -> Path:
+        """The file through which the ranks form their group under `--rendezvous file`; removed after a good end."""
+        return self.attempt(job_id, attempt) / "meeting"
+
     def node_mark(self, job_id: str, attempt: str, node: int) -> Path:
         """Written by a node to check that the other nodes see it; removed after the check."""
         return self.attempt(job_id, attempt) / f"node-{node}.mark"

@@ -233,6 +233,7 @@ def _supervisor_options(spec: JobSpec, reset_number: int = 1, **more: bool) -> O
         signal_margin=spec.margin_s,
         port_range=spec.port_range,
         head_address=spec.head_address,
+        rendezvous_file=spec.rendezvous == "file",
         checkpoints=spec.checkpoints or "",
         reset=reset_number if spec.reset else None,
         own_launch=spec.script is not None,

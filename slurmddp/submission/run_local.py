@@ -173,6 +173,8 @@ def _environment(
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS", "1"),
     }
+    if spec.rendezvous == "file":
+        values[variables.RENDEZVOUS_FILE] = f"file://{run.rendezvous_file(job_id, ATTEMPT)}"
     if not spec.preflight:
         values[variables.SKIP_PREFLIGHT] = "1"
     if devices:

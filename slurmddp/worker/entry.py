@@ -201,6 +201,8 @@ def _finish(process: RankProcess, confirm_end: Callable[[], bool]) -> None:
         process.stopping.enter(Phase.EXIT)
         if not (confirmed and rank.is_main):
             return exit_codes.DONE
+        if rank.init_file:
+            rank.init_file.unlink(missing_ok=True)
         status = _record(rank, _judge_good_end(process.stopping))
         return exit_codes.DONE if rank.attached else status
 

@@ -28,6 +28,7 @@ counts = st.integers(min_value=0, max_value=2**31)
         signal_lead=counts,
         signal_margin=counts,
         port_range=st.tuples(counts, counts).map(lambda ports: "{}-{}".format(*ports)),
+        rendezvous_file=st.booleans(),
         reset=st.none() | counts,
         require_env=st.lists(st.from_regex(r"[A-Z_]+", fullmatch=True)).map(tuple),
         record=st.booleans(),
@@ -151,7 +152,7 @@ def test_a_wrong_option_is_refused_in_a_line(word, capsys):
 
 def test_what_was_said_to_another_attempt_does_not_reach_this_one():
     """As where sbatch is typed in a job."""
-    said = {variables.STATUS: "0", variables.STOP_AT: "1000", variables.RESUME: "1", "A": "1"}
+    said = {variables.STATUS: "0", variables.STOP_AT: "1000", variables.RENDEZVOUS_FILE: "file:///x", "A": "1"}
     assert program.build_rank_environment(said) == {"A": "1", variables.BOOTSTRAP: str(BOOTSTRAP)}
 
 

@@ -393,7 +393,7 @@ def test_what_lies_in_an_attempts_folder_is_set_aside(case):
 
 
 def test_the_log_tells_people_what_the_events_tell_programs_and_each_attempt_has_files_and_ports_of_its_own(case):
-    case.attempts = [silent(1), says(DONE)]
+    case.attempts, case.options = [silent(1), says(DONE)], Options(rendezvous_file=True)
     case.slurm.addresses = {"n1": "10.0.0.1"}
     case.asked(started=datetime.fromtimestamp(900, UTC))
     assert case.supervise() == 0
@@ -406,6 +406,7 @@ def test_the_log_tells_people_what_the_events_tell_programs_and_each_attempt_has
     assert case.finished == ["1", "0"] and case.run.attempts("17") == ["0.0", "0.1"]
     for attempt, environ in zip(("0.0", "0.1"), case.environments, strict=True):
         assert environ[variables.OWNER] == f"c 17 {attempt}"
+        assert environ[variables.RENDEZVOUS_FILE] == f"file://{case.run.rendezvous_file('17', attempt)}"
         assert (environ["MASTER_ADDR"], environ[variables.HEAD_ADDRESS]) == ("n1", "10.0.0.1")
     ports = {environ[name] for environ in case.environments for name in ("MASTER_PORT", variables.STORE_PORT)}
     assert len(ports) == 4

@@ -37,10 +37,10 @@ def test_a_list_in_the_environment_has_an_item_a_line():
     assert resolve(environ={"SLURMDDP_MODULE": "cuda/12\ngcc 13"}).spec.module == ("cuda/12", "gcc 13")
 
 
-def test_an_option_under_its_second_name_is_read_from_every_source(tmp_path):
-    assert resolve(environ={"SLURMDDP_NAME": "y"}).spec.job_name == "y"
-    assert resolve(job_file=file(tmp_path, 'name = "y"')).spec.job_name == "y"
-    assert resolve(environ={"SLURMDDP_NAME": "y", "SLURMDDP_JOB_NAME": "z"}).spec.job_name == "z"
+def test_an_option_under_its_former_name_is_read_from_every_source(tmp_path):
+    assert resolve(environ={"SLURMDDP_INIT": "file"}).spec.rendezvous == "file"
+    assert resolve(job_file=file(tmp_path, 'init = "file"')).spec.rendezvous == "file"
+    assert resolve(environ={"SLURMDDP_INIT": "file", "SLURMDDP_RENDEZVOUS": "tcp"}).spec.rendezvous == "tcp"
 
 
 @pytest.mark.parametrize(

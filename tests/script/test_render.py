@@ -336,9 +336,9 @@ def test_what_is_typed_by_hand_stops_at_a_set_up_line_that_fails(tmp_path, monke
 
 
 def test_the_supervisor_is_told_what_the_job_asks_for():
-    text = render(job(reset=True, max_requeues=3, env=("A=1", "TOKEN"), time="1"), reset_number=2)
+    text = render(job(rendezvous="file", reset=True, max_requeues=3, env=("A=1", "TOKEN"), time="1"), reset_number=2)
     assert "--max-requeues=3 --signal-lead=15 --signal-margin=45" in text
-    assert "--reset=2 --require-env=TOKEN" in text
+    assert "--rendezvous-file --reset=2 --require-env=TOKEN" in text
     assert "--hang-timeout=10m" in render(job(hang_timeout="10m"))
     assert "--single-attempt" in render(job(), single_attempt=True)
     assert not any(option in render(job()).rpartition("exec ")[2] for option in ("--re", "--hang"))

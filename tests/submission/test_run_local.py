@@ -80,6 +80,13 @@ def test_torchrun_leaves_dollars_alone():
     assert plan(command=("train.py", "$$", "${local_rank}")).command[-2:] == ["$$$$", "$${local_rank}"]
 
 
+def test_the_ranks_may_meet_by_a_file_of_this_run():
+    planned = plan(rendezvous="file")
+    meeting = planned.run.rendezvous_file(planned.job_id, run_local.ATTEMPT)
+    assert planned.environment["SLURMDDP_RENDEZVOUS_FILE"] == f"file://{meeting}"
+    assert "SLURMDDP_RENDEZVOUS_FILE" not in plan().environment
+
+
 @pytest.mark.parametrize(
     ("records", "told"),
     [

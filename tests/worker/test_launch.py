@@ -38,6 +38,22 @@ def test_every_rank_runs_with_its_own_numbers_and_log(start, script, launcher):
 
 
 @PRELOADED
+def test_a_group_that_forms_by_a_file_has_no_store_at_its_port_and_leaves_no_file(start, script, tmp_path):
+    path = script(
+        "import socket, slurmddp, torch, torch.distributed as dist\n"
+        "with slurmddp.init() as ddp:\n"
+        "    print(socket.socket().connect_ex(('127.0.0.1', int(os.environ['MASTER_PORT']))) != 0)\n"
+        "    total = torch.tensor(ddp.rank + 1); dist.all_reduce(total); print(int(total))\n"
+    )
+    meeting = tmp_path / "a b" / "meeting"
+    meeting.parent.mkdir()
+    ended = start("fork", 2, path, SLURMDDP_RENDEZVOUS_FILE=f"file://{meeting}").wait()
+    assert ended.statuses == [0], ended
+    assert "True\n3\n" in ended.log(0)
+    assert list(meeting.parent.iterdir()) == [], "gone after a good end"
+
+
+@PRELOADED
 @pytest.mark.parametrize("leaves", [0, 1])
 def test_a_rank_that_leaves_by_itself_fails_nobody(start, script, leaves):
     path = script(f"if rank == {leaves}: os._exit(0)\n")

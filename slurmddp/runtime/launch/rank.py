@@ -69,6 +69,8 @@ class Rank:
     """Whether torchrun's agent is a task of the job's own step."""
     secret: str = field(default="", repr=False)
     """What the processes of this attempt alone know; empty where they were started by other means."""
+    init_file: Path | None = None
+    """The file by which the ranks form their group; None if they use a port of the head."""
     restarts: int = 0
     """How often the ranks were started before in this allocation."""
     stop_at: float | None = None
@@ -149,6 +151,7 @@ def read_rank(environment: Environment) -> Rank:
     if not environment.get("MASTER_ADDR"):
         raise RankError(f"MASTER_ADDR is not set; {PORT_LINE}")
     port = _port(environment, "MASTER_PORT")
+    init_file = environment.get(variables.RENDEZVOUS_FILE)
     last = int(environment.get(variables.ATTEMPT, "0").rpartition(".")[2])
     is_torchrun = launcher == "torchrun"
     in_own_step = is_torchrun and _in_own_step(environment)
@@ -170,6 +173,7 @@ def read_rank(environment: Environment) -> Rank:
         agent_store=agent_store and not own_port,
         agent_in_step=in_own_step,
         secret=environment.get(variables.SECRET, ""),
+        init_file=Path(init_file.removeprefix("file://")) if init_file else None,
         restarts=_number(environment, "TORCHELASTIC_RESTART_COUNT", default=0) if is_torchrun else last,
         stop_at=_number(environment, variables.STOP_AT) if environment.get(variables.STOP_AT) else None,
         attached=variables.ATTACHED in environment,

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore, Store, TCPStore
+from torch._C._distributed_c10d import FileStore, HashStore, Store, TCPStore
 from torch.distributed import distributed_c10d
 
 from slurmddp.errors import RankError
@@ -100,6 +100,8 @@ def form_group(rank: Rank, device: torch.device, limit: timedelta = COLLECTIVE_L
     store: Store | None = None
     if rank.world_size == 1:
         store = HashStore()
+    elif rank.init_file:
+        store = FileStore(str(rank.init_file), rank.world_size)
     elif rank.attached and "RANK" not in os.environ:  # by srun, whose variables torch does not read
         store = TCPStore(rank.master_addr, rank.master_port, rank.world_size, is_master=rank.is_main)
     dist.init_process_group(

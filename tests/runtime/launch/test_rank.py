@@ -224,6 +224,11 @@ def test_an_agent_started_by_hand_inside_some_step_keeps_its_numbers():
     assert (rank.rank, rank.node_rank, rank.under_srun) == (1, 0, False)
 
 
+def test_the_file_to_meet_by_is_an_absolute_path():
+    rank = read_rank({**SRUN, "SLURMDDP_RENDEZVOUS_FILE": "file:///a b/meeting"})
+    assert (rank.init_file, read_rank(SRUN).init_file) == (Path("/a b/meeting"), None)
+
+
 @pytest.fixture
 def tracked(tmp_path):
     return replace(read_rank({}), run_dir=RunDir(tmp_path))
