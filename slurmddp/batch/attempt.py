@@ -3,8 +3,10 @@
 Reads and writes the run's folder; starts no process.
 """
 
+import hashlib
+import itertools
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -13,6 +15,7 @@ from slurmddp.batch.policy import Result
 from slurmddp.exit_codes import DONE, FAILED, RETRYABLE
 from slurmddp.runs.checkpoints import newest_program_checkpoint
 from slurmddp.runs.exit_records import NO_RANK, decisive_record, read_record, read_records
+from slurmddp.runs.files import create_exclusively
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import HERE
 from slurmddp.runs.submissions import submissions
@@ -20,7 +23,7 @@ from slurmddp.slurm.hostlist import format_ranges
 from slurmddp.slurm.job_info import LOCAL
 from slurmddp.slurm.values import parse_number
 
-_RESET: Final = ("checkpoints", "model.pt", "rank-*.pt", "tensorboard", "tracker-id", "mlflow-run-id")
+_RESET: Final = ("checkpoints*", "trainings", "model.pt", "rank-*.pt", "tensorboard", "tracker-id", "mlflow-run-id")
 """The files of a run that `--reset` moves away."""
 _PORT_TRIES: Final = 100
 _BY_SIGNAL: Final = 128
@@ -73,18 +76,42 @@ def _count(environ: Mapping[str, str], name: str) -> int:
     return parse_number(environ.get(name, "")) or 0
 
 
-def build_resume_variables(job: Job, attempt: str, pattern: str, others: Collection[str] = ()) -> dict[str, str]:
+def take_training(job: Job, words: str) -> tuple[RunDir, Path]:
+    """Return the run as one training of a user's own script has it, and the file that says when that is done.
+
+    A script may start several. One is recognised by `words`, the values that differ between the starts, and by how many
+    with the same words were done in this allocation: only the first of those is sure to be the same in another one.
+    """
+    folder, key = job.run.training_marks, hashlib.sha256(words.encode(errors="replace")).hexdigest()[:8]
+    folder.mkdir(exist_ok=True)
+    marks = (folder / f"{key}.{number}.{job.job_id}.{job.restarts}" for number in itertools.count())
+    mark = next(path for path in marks if not path.exists() or not path.read_text())
+    mark.touch()
+    name = mark.name if any(folder.glob(f"{key}.[1-9]*")) else key
+    create_exclusively(folder / "first", name)
+    is_first = (folder / "first").read_text() == name
+    return job.run._replace(training="checkpoints" if is_first else f"checkpoints-{name}"), mark
+
+
+def _starts(run: RunDir, job_id: str) -> list[str]:
+    """Return the attempts of a job that are of this training."""
+    notes = {name: run.training_note(job_id, name) for name in run.attempts(job_id)}
+    of = {name: note.read_text() if note.exists() else "checkpoints" for name, note in notes.items()}
+    return [name for name in of if of[name] == run.training]
+
+
+def build_resume_variables(job: Job, attempt: str, pattern: str) -> dict[str, str]:
     """Return what a program needs to know in order to resume: earlier starts, and checkpoints since the first of them.
 
     A start resumes when all ranks of an earlier one have met: before that, COMMAND does not run. The starts of the jobs
-    before this one in its chain count, too; `others`, the attempts of other trainings, do not.
+    before this one in its chain count, too; those of other trainings of the run do not.
     """
-    names = [name for name in job.run.attempts(job.job_id) if name not in others]
+    names = _starts(job.run, job.job_id)
     begins = [job.run.rank_begin(job.job_id, name, 0) for name in names[: names.index(attempt)]]
     after = {record["job"]: record.get("after") for record in submissions(job.run)}
     earlier = after.pop(job.job_id, None)
     while earlier:
-        begins += [job.run.rank_begin(earlier, name, 0) for name in job.run.attempts(earlier)]
+        begins += [job.run.rank_begin(earlier, name, 0) for name in _starts(job.run, earlier)]
         earlier = after.pop(earlier, None)
     values = {variables.RESTARTS: str(len(begins)), variables.CHECKPOINT_DIR: str(job.run.checkpoints)}
     began = min((path.stat().st_mtime for path in begins if path.exists()), default=None)

@@ -116,9 +116,8 @@ class Supervisor:
         self.started_at = clock.time()
         self.attempt = f"{job.restarts}.0"
         earlier = job.run.attempts(job.job_id) if options.own_launch else []
-        self.others = [name for name in earlier if name.startswith(f"{job.restarts}.")]
-        """The attempts of this allocation's other launches; a script may start ranks more than once."""
-        self.number = len(self.others)
+        self.number = sum(name.startswith(f"{job.restarts}.") for name in earlier)
+        """A user's own script may start ranks more than once in an allocation."""
         self.failures = 0
         """Failed attempts in a row without progress."""
         self.first_checkpoint = self.checkpoint = "none"
@@ -127,10 +126,13 @@ class Supervisor:
         """When the time limit ends the job."""
         self.allocated: float | None = None
         self.owner: Ownership | None = None
+        self.done: Path | None = None
+        """The file that says to the other launches of a user's own script that this training is done."""
 
     def run(self) -> int:
         """Supervise the job to its end; return the exit status of the batch script."""
         try:
+            self._take_training()
             self.first_checkpoint = self._newest_checkpoint
             action = self._decide_first()
             while not isinstance(action, (JobEnd, Fenced)):
@@ -143,6 +145,12 @@ class Supervisor:
         except OSError as error:
             action = JobEnd(RETRYABLE, f"{error.filename or self.job.run.path}: {error.strerror}")
         return self._finish(action)
+
+    def _take_training(self) -> None:
+        """Use the folder of checkpoints that belongs to this training, where a script of the user's own has several."""
+        if self.options.own_launch:
+            run, self.done = attempts.take_training(self.job, self.environ.get(variables.TRAINING, ""))
+            self.job = self.job._replace(run=run)
 
     def _decide_first(self) -> Action | None:
         """Return the first action, None to start the ranks.
@@ -375,12 +383,15 @@ class Supervisor:
         if not (ignored := self.job.run.path / ".gitignore").exists():
             write_whole(ignored, b"*\n")
         if self.options.reset is not None and (aside := attempts.reset_run(self.job.run, self.options.reset)):
+            self._take_training()
             self.first_checkpoint = "none"
             self.say(f"started over; the earlier state of the run is in {aside}")
         folder = self.job.run.attempt(self.job.job_id, self.attempt)
         if folder.exists():  # another cluster's job of the same number has left it
             folder.rename(f"{folder}.before-{time.time_ns()}")
         folder.mkdir(parents=True)
+        if self.job.run.training != "checkpoints":
+            self.job.run.training_note(self.job.job_id, self.attempt).write_text(self.job.run.training)
         self.job.run.checkpoints.mkdir(exist_ok=True)  # a program of one's own saves there
 
     @property
@@ -432,9 +443,11 @@ class Supervisor:
             variables.SECRET: os.urandom(16).hex(),
         }
         values |= self._name_nodes(self.job.hosts)
+        if self.options.own_launch:
+            values[variables.TRAINING] = self.job.run.training
         if self.options.repeated_launch:
             values[variables.SKIP_TRACKER_IDS] = "1"
-        values |= attempts.build_resume_variables(self.job, self.attempt, self.options.checkpoints, self.others)
+        values |= attempts.build_resume_variables(self.job, self.attempt, self.options.checkpoints)
         if values[variables.RESTARTS] == "1" and not find_saved(self.job.run, self.options.checkpoints):
             self.say(
                 "slurmddp knows no checkpoint of this run: COMMAND is started as before, and may load one of its own"
@@ -559,6 +572,9 @@ class Supervisor:
         what = f"{'the launch of ' * self.options.own_launch}job {self.job.job_id}"
         self.say(f"{what} ends with status {action.status}: {action.reason}")
         self._record(action)
+        if self.done and action.status == DONE:
+            with suppress(OSError):
+                self.done.write_text("done")
         if self.owner:
             self.owner.release()
         if action.status != DONE and not (self.options.single_attempt or self.options.own_launch):

@@ -340,9 +340,10 @@ class _Case:
         return replace(found, evidence=(*found.evidence, Line(self.job.source, 0, end)))
 
     def _diagnose_earlier(self, current: str | None) -> tuple[Diagnosis, ...]:
-        """Return the diagnoses of the attempts before the current one."""
+        """Return the diagnoses of the attempts before the current one, but for those of trainings that are done."""
         if self.run is None:
             return ()
-        names = [name for name in self.attempts if name != current][-EARLIER_ATTEMPTS:]
+        passed = {current, *(one.name for one in self.facts.attempts if one.outcome.kind is Kind.DONE)}
+        names = [name for name in self.attempts if name not in passed][-EARLIER_ATTEMPTS:]
         found = (diagnose_attempt(self.run, self.job.job_id, name, self.events) for name in names)
         return tuple(replace(earlier, name=self.job.name) for earlier in found)

@@ -67,6 +67,11 @@ def find_saved(run: RunDir, pattern: str) -> Checkpoint | None:
     return None
 
 
+def find_newest_saved(run: RunDir, pattern: str) -> Checkpoint | None:
+    """Return the newest of what `find_saved` finds of each training of a run; None without one."""
+    return max(filter(None, (find_saved(one, pattern) for one in run.trainings)), default=None)
+
+
 def read_progress_mark(run: RunDir, pattern: str = "", job_id: str = "") -> str:
     """Return what a run has saved, as a text that differs after each newer checkpoint; `none` without one.
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from slurmddp import exit_codes
 from slurmddp.outcome import MEANINGS, Kind, Outcome, kind_of_status
-from slurmddp.runs.checkpoints import find_saved
+from slurmddp.runs.checkpoints import find_newest_saved
 from slurmddp.runs.exit_records import NO_RANK, ExitRecord, decisive_record, read_record, read_records
 from slurmddp.runs.history import SUPERVISION, AttemptEvents, Event, History, read_newest, read_outline
 from slurmddp.runs.layout import RunDir
@@ -281,7 +281,7 @@ def resume_command(run: RunDir) -> str:
 
 def find_state(run: RunDir) -> str:
     """Return the checkpoint that the next job finds, as in `the checkpoint of step 20`; empty if none is known."""
-    saved = find_saved(run, read_newest(run).checkpoint_glob)
+    saved = find_newest_saved(run, read_newest(run).checkpoint_glob)
     if saved is None:
         return ""
     return f"the checkpoint {saved.path}" if saved.step is None else f"the checkpoint of step {saved.step}"

@@ -35,6 +35,15 @@ class _File:
 
 class _Folder(NamedTuple):
     path: Path
+    training: str = "checkpoints"
+    """The name of its folder of checkpoints; a script of the user's own may have several trainings, each with one."""
+
+
+class _Checkpoints(_File):
+    """That of the run's training."""
+
+    def __get__(self, run: _Folder, owner: type | None = None) -> Path:
+        return run.path / run.training
 
 
 class RunDir(_Folder):
@@ -56,8 +65,10 @@ class RunDir(_Folder):
     """The run's events, one line of JSON each; `slurmddp.runs.events` and `training_events` define the fields."""
     report = _File("report.html")
     """The run as a page, as `slurmddp report` last wrote it."""
-    checkpoints = _File("checkpoints")
+    checkpoints = _Checkpoints("checkpoints")
     """A folder for each durable step, `step-000000100`."""
+    training_marks = _File("trainings")
+    """A file for each training of a user's own script, which says if it is done; `first` has `checkpoints`."""
     owner = _File("owner")
     """Which attempt may write here: one line, `<cluster> <job> <attempt>`."""
     claim = _File(".submitting")
@@ -91,6 +102,15 @@ class RunDir(_Folder):
                 "writes no log to such a path; choose another folder: --runs-dir"
             )
         return cls(path)
+
+    @property
+    def trainings(self) -> list[RunDir]:
+        """The run as each of its trainings has it."""
+        return [self, *(self._replace(training=path.name) for path in self.path.glob("checkpoints-*"))]
+
+    def training_note(self, job_id: str, attempt: str) -> Path:
+        """Which training the attempt is of, if not of that in `checkpoints`."""
+        return self.attempt(job_id, attempt) / "training"
 
     @property
     def sweep(self) -> RunDir | None:

@@ -35,6 +35,11 @@ _ONE_TASK: Final = re.compile(r"(?:^|\s)(-n ?1|--ntasks[= ]1|-N ?1|--nodes[= ]1)
 _PLAIN: Final = dict.fromkeys(("time", "nohup", "command", "stdbuf", "setsid"), "")
 _PREFIXES: Final = _PLAIN | {"exec": "-a", "nice": "-n", "env": "-u", "timeout": "-k -s"}
 """Words before a command, each with its options that take a value."""
+_SETS: Final = re.compile(
+    rb"\b(?:for|select)\s+(\w+)|\b(?:read|mapfile|readarray|getopts|printf)\b([^;|&<\n]*)"
+    rb"|\b([A-Za-z_]\w*)(?:\[[^]\n]*\])?\s*(?:\+\+|--|[-+*/%]?=)|(?:\+\+|--)([A-Za-z_]\w*)"
+)
+"""How a shell sets variables."""
 _POSITIONAL: Final = re.compile(rb"\$\{?[#!]?[1-9@*#]")
 
 
@@ -55,6 +60,8 @@ class Launch(NamedTuple):
     """Whether a shell of its own runs it, to which `$!` belongs (`srun ... &`)."""
     is_repeated: bool
     """Whether it stands in a loop, or in a function that is called more than once."""
+    varying: tuple[str, ...]
+    """The variables that can differ between its starts, as words of a shell."""
 
     @property
     def is_positional(self) -> bool:
@@ -197,12 +204,25 @@ def _text(node: Node) -> str:
     return (node.text or b"").decode("utf-8", "replace")
 
 
-def _is_repeated(chosen: _Candidate) -> bool:
-    functions = [one.child_by_field_name("name") for one in chosen.around if one.type == "function_definition"]
-    names = [[_text(name)] for name in functions if name]
+def _find_repeated(chosen: _Candidate) -> bytes:
+    """Return the text that runs between two starts of the launch; empty where it is started once."""
+    functions = [one for one in chosen.around if one.type == "function_definition"]
+    names = [[_text(name)] for one in functions if (name := one.child_by_field_name("name"))]
     calls = [one for one in _commands(chosen.around[0]) if _words(one.node)[:1] in names]
-    is_in_loop = any(node.type in _LOOPS for one in (chosen, *calls) for node in one.around)
-    return len(calls) > 1 or (is_in_loop and not _background_loop(chosen))
+    loops = [node for one in (chosen, *calls) for node in one.around if node.type in _LOOPS]
+    if len(calls) <= 1 and (not loops or _background_loop(chosen)):
+        return b""
+    whole = chosen.around[0].text or b""
+    between = whole[calls[0].node.start_byte : calls[-1].node.end_byte] if calls else b""
+    return b"\n".join([between, *(node.text or b"" for node in (*loops, *functions))])
+
+
+def _find_varying(text: bytes) -> Iterator[str]:
+    """Yield the variables that a text of shell sets, as words; some of these may never be set."""
+    found = {name: None for match in _SETS.findall(text) for name in re.findall(rb"\b[A-Za-z_]\w*", b" ".join(match))}
+    for name in found:
+        is_array = re.search(rb"\b%b(=\(|\[)" % name, text)
+        yield f'"${{{name.decode()}{"[@]" if is_array else ""}-}}"'
 
 
 def _launch(chosen: _Candidate, text: bytes, place: str) -> Launch:
@@ -227,7 +247,7 @@ def _launch(chosen: _Candidate, text: bytes, place: str) -> Launch:
                     f"{place} {chosen.line}: a here-document feeds the launch in the background; put it into a file"
                 )
             first = last = around.pop()
-    start, end = first.start_byte, last.end_byte
+    start, end, repeated = first.start_byte, last.end_byte, _find_repeated(chosen)
     body = text[start:end]
     is_exec = first is chosen.node and _words(first)[:1] == ["exec"]
     body = re.sub(rb"\Aexec\s+(?!-)", b"", body) if is_exec else body
@@ -243,7 +263,8 @@ def _launch(chosen: _Candidate, text: bytes, place: str) -> Launch:
         text=body,
         is_exec=is_exec,
         is_background=is_background,
-        is_repeated=_is_repeated(chosen),
+        is_repeated=repeated != b"",
+        varying=tuple(_find_varying(repeated)),
     )
 
 
@@ -263,7 +284,7 @@ def _explain_choice(place: str, chosen: _Candidate, others: list[_Candidate]) ->
             f"{place} {chosen.line} starts the ranks; what stands as it was: line{'s' * (len(others) > 1)} {lines}; "
             "--launch-line N chooses another"
         )
-    if _is_repeated(chosen):
+    if _find_repeated(chosen):
         yield f"{place} {chosen.line} runs more than once, so each of its trainings is supervised by itself"
 
 

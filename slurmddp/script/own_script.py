@@ -21,12 +21,15 @@ def add_to_script(script: BatchScript, launch: "Launch", header: str, preamble: 
     added = (f"#SBATCH{header}\n" * bool(header)).encode("utf-8", "surrogateescape") + preamble.encode()
     # in the background, `$!` is a shell's already
     word = b"slurmddp_supervise" if launch.is_background else b"slurmddp_run"
-    word += b' "$@"' if launch.is_positional else b""
+    word += b' "$@"' if launch.is_positional or launch.is_repeated else b""
+    words = " ".join(('"$@"', *launch.varying))
+    told = f"slurmddp_training() {{ printf '%s\\n' {words}; }}\n".encode() * launch.is_repeated
     return b"".join(
         (
             text[:end],
             added,
             text[end : launch.function_at],
+            told,
             _FUNCTION % launch.text,
             text[launch.function_at : launch.start],
             b"{ %b; exit; }" % word if launch.is_exec else word,

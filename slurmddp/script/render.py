@@ -78,6 +78,7 @@ def render_preamble(spec: JobSpec, *, reset_number: int = 1, repeated_launch: bo
         "supervisor_python": quoting.shell(spec.supervisor_python or sys.executable),
         "supervisor_start": run_words(spec.supervisor_python or sys.executable, has_slurmddp=True),
         "supervisor_words": tuple(words),
+        "is_repeated": repeated_launch,
     }
     return _templates().get_template("own_script.sh.j2").render(context)
 

@@ -261,3 +261,60 @@ def test_another_users_folder_is_not_written_to(bench):
     os.chown(bench.folder / "jobs" / "x", 12345, -1)
     assert bench.run("srun echo x.py") == (77, "")
     assert not (bench.folder / "jobs" / "x" / "logs").exists()
+
+
+def requeue(bench: Bench, restarts: int) -> None:
+    """Let the next start of a script be that after a requeue."""
+    bench.environ["SLURM_RESTART_COUNT"] = str(restarts)
+    (bench.folder / "bin" / "scontrol").write_text(SCONTROL.replace("Restarts=0", f"Restarts={restarts}"))
+    (bench.folder / "out").unlink()
+
+
+TRAINING = """state=${SLURMDDP_CHECKPOINT_DIR:?}/last
+echo "$LR:$(cat $state 2>/dev/null || echo nothing) restarts=$SLURMDDP_RESTARTS"
+echo "state of $LR" >$state
+[ ! -e fails ] || { rm fails; exit 1; }
+"""
+GO = "go() {\n[ -e skip.$LR ] ||\nsrun sh train.sh\n}\n"
+LOOPS = {
+    "for": "for LR in 1 2; do export LR; [ -e skip.$LR ] ||\nsrun sh train.sh\ndone",
+    "a word": "for lr in 1 2; do [ -e skip.$lr ] ||\nsrun env LR=$lr sh train.sh\ndone",
+    "read": "printf '1\\n2\\n' | while read -r LR; do export LR; [ -e skip.$LR ] ||\nsrun sh train.sh </dev/null\ndone",
+    "count": "LR=0; while [ $LR -lt 2 ]; do LR=$((LR+1)); export LR; [ -e skip.$LR ] ||\nsrun sh train.sh\ndone",
+    "function": "go() { export LR=$1; [ -e skip.$LR ] ||\nsrun sh train.sh\n}\ngo 1\ngo 2",
+    "between": f"{GO}export LR=1; go; export LR=2\ngo",
+    "arguments": "set -- 1 2; while [ $# -gt 0 ]; do export LR=$1; [ -e skip.$LR ] ||\nsrun sh train.sh\nshift; done",
+}
+
+
+@pytest.mark.parametrize("shell", SHELLS[:2])
+@pytest.mark.parametrize("loop", LOOPS.values(), ids=list(LOOPS))
+def test_each_training_of_a_script_has_its_own_checkpoints(bench, loop, shell):
+    (bench.folder / "train.sh").write_text(TRAINING)
+    assert bench.run(loop, shell=shell)[1] == "1:nothing restarts=0\n2:nothing restarts=0\n"
+    assert (bench.kept.checkpoints / "last").read_text() == "state of 1\n"
+    requeue(bench, 1)
+    said = bench.run(loop, shell=shell)[1]
+    assert said == "1:state of 1 restarts=1\n2:state of 2 restarts=1\n"
+    requeue(bench, 2)
+    (bench.folder / "skip.1").touch()
+    assert bench.run(loop, shell=shell)[1] == "2:state of 2 restarts=2\n"
+
+
+def test_a_training_that_failed_and_is_started_again_by_its_script_goes_on(bench):
+    (bench.folder / "train.sh").write_text(TRAINING)
+    (bench.folder / "fails").touch()
+    loop = "export LR=1; until\nsrun sh train.sh\ndo echo again; done"
+    assert bench.run(loop)[1] == "1:nothing restarts=0\nagain\n1:state of 1 restarts=1\n"
+
+
+def test_trainings_that_nothing_tells_apart_never_go_on_from_one_another(bench):
+    (bench.folder / "train.sh").write_text(TRAINING)
+    loop = "export LR=x; while ls work.* >list 2>&1; do sh take.sh\nsrun sh train.sh\ndone"
+    (bench.folder / "take.sh").write_text('rm "$(ls work.* | head -n 1)"\n')
+    for name in "abc":
+        (bench.folder / f"work.{name}").touch()
+    assert bench.run(loop)[1] == "x:nothing restarts=0\n" * 3
+    requeue(bench, 1)
+    (bench.folder / "work.d").touch()
+    assert bench.run(loop)[1].startswith("x:nothing ")

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from slurmddp.outcome import Kind, Outcome, Phase
-from slurmddp.runs.checkpoints import find_saved
+from slurmddp.runs.checkpoints import find_newest_saved
 from slurmddp.runs.facts import Job
 from slurmddp.runs.files import open_or_empty
 from slurmddp.runs.history import Event, describe_event
@@ -140,7 +140,7 @@ def read_progress(run: RunDir, job: Job, *, now: float) -> Progress:
     own, attempt = job.history, job.attempts[-1] if job.attempts else None
     last, saved = own.last("metrics"), own.last("checkpoint")
     values = last.values if last else {}
-    newest = find_saved(run, own.checkpoint_glob)
+    newest = find_newest_saved(run, own.checkpoint_glob)
     runs = job.outcome.kind is Kind.RUNNING
     hang = attempt.events.hang if attempt and runs else None
     return Progress(

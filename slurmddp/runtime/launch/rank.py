@@ -164,7 +164,7 @@ def read_rank(environment: Environment) -> Rank:
         host=host or socket.gethostname(),
         launcher=launcher,
         hosts=tuple(environment.get(variables.HOSTS, "").split()),
-        run_dir=RunDir(Path(folder)) if folder else None,
+        run_dir=RunDir(Path(folder), environment.get(variables.TRAINING, "checkpoints")) if folder else None,
         job=environment.get(variables.JOB_ID, ""),
         attempt=environment.get(variables.ATTEMPT, ""),
         master_addr=environment["MASTER_ADDR"],

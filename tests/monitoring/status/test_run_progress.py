@@ -74,6 +74,16 @@ def test_the_newest_whole_checkpoint_counts_and_one_of_the_program_itself(run):
     assert (found.checkpoint_path, found.checkpoint_age_s, found.checkpoint_step) == (str(own), 10.0, None)
 
 
+def test_the_newest_checkpoint_of_any_training_of_a_script_counts(run):
+    write(run)
+    for name, at in (("checkpoints", 50), ("checkpoints-7", 80), ("checkpoints-3", 60)):
+        (run.path / name).mkdir()
+        (run.path / name / "last.pt").touch()
+        os.utime(run.path / name / "last.pt", (at, at))
+    found = progress(run)
+    assert (found.checkpoint_path, found.checkpoint_age_s) == (str(run.path / "checkpoints-7" / "last.pt"), 20.0)
+
+
 def test_restarts_and_requeues_have_their_reasons(run):
     back = {**HEAD, "attempt": "1.0"}
     again = {**HEAD, "attempt": "2.0"}

@@ -111,7 +111,9 @@ def test_the_run_comes_from_the_batch_script():
             "SLURMDDP_HOSTS": "n1 n2",
         }
     )
-    assert rank.run_dir == RunDir(Path("/runs/a"))
+    assert rank.run_dir == RunDir(Path("/runs/a")) and rank.run_dir.checkpoints == Path("/runs/a/checkpoints")
+    another = read_rank({**SRUN, "SLURMDDP_RUN_DIR": "/runs/a", "SLURMDDP_TRAINING": "checkpoints-1"})
+    assert another.run_dir and another.run_dir.checkpoints == Path("/runs/a/checkpoints-1")
     assert (rank.job, rank.attempt, rank.restarts) == ("17_3", "2.1", 1)
     assert [rank.host_of(number) for number in (0, 7, 8, 15, 16)] == ["n1", "n1", "n2", "n2", ""]
 
