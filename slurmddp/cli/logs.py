@@ -119,7 +119,8 @@ def _find_decisive(wanted: Selection) -> Iterable[Line]:
     evidence = {(line.file, line.number) for one in told if one.cause != UNKNOWN for line in one.evidence}
     kept, left = keep_decisive(lines(wanted), evidence) if evidence else (lines(wanted), 0)
     if left:
-        print_message(f"{left} more lines look like errors; type: slurmddp logs {run.path.name} --errors -n 100")
+        name = f"{run.sweep.path.name}/{run.path.name}" if run.sweep else run.path.name
+        print_message(f"{left} more lines look like errors; type: slurmddp logs {name} --errors -n 100")
     return kept
 
 

@@ -58,6 +58,7 @@ def read_attempt_evidence(run: RunDir, job_id: str, attempt: str, events: Sequen
     observations = [
         *_observe_ranks(run, (job_id, attempt), records, silent, hosts),
         *(observation for lines in (log, nodes) for observation in observe_lines(lines)),
+        *(() if numbers else observe_tracebacks(log)),  # no Python of a user's own script has attached
         *_observe_decisions(run, own_events),
     ]
     for index, seen in enumerate(observations):

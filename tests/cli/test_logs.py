@@ -99,6 +99,15 @@ def test_of_a_run_that_failed_eight_error_lines_are_shown_that_matter(logs, run)
     assert re.search(rb"\d+ more lines look like errors; type: slurmddp logs r --errors -n 100$", done.stderr.strip())
     assert len(logs("--errors", "-n", "100").stdout.splitlines()) == 100
     assert len(logs("--errors", "--json").stdout.splitlines()) > 100, "a program is given all"
+    sweep = RunDir(run.path.with_name("sweep"))
+    sweep.create()
+    append_record(sweep.submissions, {"job": "7", "time": "2026-01-01T09:00:00+00:00", "settings": [{"lr": "1"}]})
+    (run.logs / "7").rename(run.logs / "7_0")
+    run.batch_log("7").rename(run.batch_log("7_0"))
+    run.events.write_text(run.events.read_text().replace('"job": "7"', '"job": "7_0"'))
+    run.path.rename(sweep.path / "lr=1")
+    done = logs("sweep/lr=1", "--errors")
+    assert done.stderr.strip().endswith(b"type: slurmddp logs sweep/lr=1 --errors -n 100"), done.stderr
 
 
 def test_of_a_sweep_one_setting_is_to_be_named(logs, run):

@@ -163,7 +163,7 @@ def _end_call(known: Known) -> Action:
     return Leave(_lost_peers(known, known.silent)) if known.silent else "save call"
 
 
-_ENDED_BY_LAUNCHER = "SIGTERM received, and Slurm knows no reason: the launcher ends the ranks when one has ended"
+_ENDED_BY_LAUNCHER = "SIGTERM received: another rank has ended, or the job must stop, as rank 0 says then"
 _NOT_MET = "stop signal received ({}) before the ranks had met: there was nothing to save"
 _POLICIES: Final[dict[Phase, Callable[[Known], Action]]] = {
     Phase.START: lambda _: "go on",

@@ -52,7 +52,7 @@ class Hooks:
 
     confirm: Callable[[float], list[int]] = lambda _: []
     """Confirms a stop request among all ranks; returns the ranks that did not confirm it within so many seconds."""
-    describe_saved: Callable[[], str] = lambda: "slurmddp saved nothing"
+    describe_saved: Callable[[], str] = lambda: "slurmddp saved nothing, what the program has saved counts"
     """Returns what slurmddp has saved, for the message of a stop."""
     progress: Progress = field(default_factory=Progress)
     end_call: Callable[[Reason], Verdict | None] = lambda _: None

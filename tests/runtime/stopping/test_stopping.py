@@ -107,7 +107,10 @@ def test_a_failure_after_a_stop_request_is_its_consequence_in_a_loop(phase, is_c
     stopping = make_stopping(phase)
     assert stopping.judge_failure(OSError(), FAILED) == FAILED
     request_stop(stopping)
-    stopped = Verdict(exit_codes.STOPPED, "stop signal received (signal); slurmddp saved nothing (OSError: gone)")
+    stopped = Verdict(
+        exit_codes.STOPPED,
+        "stop signal received (signal); slurmddp saved nothing, what the program has saved counts (OSError: gone)",
+    )
     assert stopping.judge_failure(OSError(), FAILED) == (stopped if is_consequence else FAILED)
 
 
