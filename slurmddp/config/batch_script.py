@@ -1,9 +1,9 @@
-"""A batch script of the user's own, as a value: its text, and its `#SBATCH` lines as sbatch reads them. No I/O."""
+"""A batch script of the user's own, as a value: its text, and its `#SBATCH` lines as sbatch reads them."""
 
 import re
 from collections.abc import Iterator
 from itertools import chain
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
 import msgspec
@@ -60,6 +60,13 @@ class BatchScript(msgspec.Struct, frozen=True, kw_only=True):
         """The name of its jobs in Slurm."""
         named = self.get("job-name")
         return (named.value if named else "") or PurePath(self.path).name
+
+    def missing_folders(self, job_name: str) -> list[Path]:
+        """Return the folders of its outputs that are not there; Slurm replaces a `%` in the job, and makes none."""
+        given = {one.key: one.value or "" for one in self.directives} | {key: value or "" for key, value in self.header}
+        paths = [path.replace("%x", job_name) for key in ("output", "error") if (path := given.get(key))]
+        folders = dict.fromkeys(Path(given.get("chdir", ""), path).parent for path in paths)
+        return [folder for folder in folders if not folder.exists()]
 
     @property
     def signal_lead(self) -> int | None:

@@ -311,7 +311,7 @@ class _Case:
         line = Line(self.job.source, 0, f"{self.job.state} ({self.job.reason or self.job.exit_status})")
         is_same = inner.cause in (rule.key, "rank-killed", UNKNOWN)
         found = rule.make_diagnosis(
-            rule.what.format(nodes=self.job.nodes or "its nodes"),
+            rule.what.format(nodes=self.job.nodes or "its nodes", output=self.job.output),
             evidence=inner.evidence or (line,),
             others=inner.others if is_same else f"at the end: {inner.what}",
             attempt=self.evidence.attempt,

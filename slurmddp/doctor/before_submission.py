@@ -43,6 +43,8 @@ def check_job(request: Request, environ: Mapping[str, str]) -> Iterator[Finding]
         yield finding("program", "wrong", what=what, advice=advice)
     if not spec.script:
         yield from check_python(spec, environ)
+    for folder in spec.script.missing_folders(spec.slurm_name) if spec.script else ():
+        yield finding("output", "unknown" if "%" in str(folder) else "missing", folder=folder)
     yield from check_storage(spec)
     yield from check_variables(spec, environ)
     limit = f"the time limit {spec.time}" if spec.time else "the partition's time limit"

@@ -187,6 +187,8 @@ class Handover:
         origin = {**folder_identity(self.run), "commit": commit, "dirty": dirty, "code": code}
         known = [record["job"] for record in submissions(self.run)]
         spec = self.request.resolved.spec
+        for folder in spec.script.missing_folders(spec.slurm_name) if spec.script else ():
+            self._make_output_folder(folder)
         command = sbatch_command.sbatch_command(
             # a script of the user's own says where its output goes
             output=None if spec.script else self.run.batch_log("%A_%a" if self.request.array else "%j"),
@@ -206,6 +208,14 @@ class Handover:
         with suppress(OSError):
             set_aside(self.run.batch_log(job_id.number), began - SETTLED_S)
         return Submitted(job_id, self.run, unrecorded=self._record(job_id, after, origin))
+
+    def _make_output_folder(self, folder: Path) -> None:
+        """Make a folder in which a script of the user's own wants its output."""
+        with suppress(OSError):
+            if "%" not in str(folder):
+                folder.mkdir(parents=True)
+        if not folder.exists():
+            self.notice(f"the folder of the output, {folder}, is not there; make it, or the job fails at its start")
 
     def _record(self, job_id: JobId, after: str, origin: dict[str, Any]) -> str:
         """Record the submission, in its last file; return why that failed, empty when it did not."""

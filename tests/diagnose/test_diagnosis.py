@@ -502,3 +502,36 @@ def test_a_missing_module_is_installed_into_the_python_of_the_ranks(run, script,
     run.rank_record("17", "0.0", 0).write_text("77 rank 0 on n1: ModuleNotFoundError: No module named 'yaml.x'\n")
     said = diagnose(run, "17", {}).advice
     assert said.startswith(advice) and ("-m pip install yaml;" in said) == ("pip" in advice)
+
+
+def test_a_training_of_a_script_that_is_done_is_no_failure_of_the_next(slurm_says, tmp_path):
+    run = RunDir(tmp_path / "loop")
+    run.create()
+    append_record(run.submissions, {"job": "17", "name": "loop"})
+    run.batch_log("17").write_text("[W] Warning: torch.something is deprecated\n")
+    for name in ("0.0", "0.1"):
+        run.attempt("17", name).mkdir(parents=True)
+    for kind, fields in (("attempt_start", {"nodes": "n1", "log_offset": 0}), ("attempt_end", {"status": 0}),
+                         ("job_end", {"status": 0})):  # fmt: skip
+        happens(run, kind, "0.0", reason="done", **fields)
+    happens(run, "attempt_start", "0.1", nodes="n1", log_offset=43)
+    slurm_says(name="loop", state="RUNNING", nodes="n1")
+    found = diagnose(run, "17", {})
+    assert (found.cause, found.attempt, found.before) == ("running", "0.1", ())
+
+
+def test_a_job_whose_output_slurm_could_not_open_is_told_the_file(told, tmp_path):
+    found = told(state="FAILED", exit_status="0:53")
+    assert f"could not open the job's output {tmp_path}/x.out: " in found.what
+    assert found.advice.startswith("make its folder, on a file system that the nodes share")
+
+
+def test_a_python_of_a_script_that_has_not_attached_is_judged_by_its_traceback(run):
+    error = "ValueError: Error initializing: environment variable RANK expected, but not set"
+    frame = "  File '/home/me/train.py', line 3, in <module>"
+    run.batch_log("17").write_text(f"Traceback (most recent call last):\n{frame}\n{error}\n")
+    run.attempt("17", "0.0").mkdir(parents=True)
+    happens(run, "attempt_start", nodes="n[1-2]", log_offset=0)
+    happens(run, "attempt_end", status=77, reason="the launch ended with status 1, and no rank left a record")
+    found = diagnose(run, "17", {})
+    assert (found.cause, found.evidence[0].place) == ("rank-unset", f"{run.batch_log('17')}:3")

@@ -27,7 +27,7 @@ def test_a_rule_knows_its_example_and_fills_its_sentence_from_it(rule):
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if not rule.regex], ids=lambda rule: rule.state or rule.end)
 def test_a_state_and_an_end_fill_their_sentence(rule):
-    assert "{" not in rule.what.format(nodes="n1", by="", status=1)
+    assert "{" not in rule.what.format(nodes="n1", by="", status=1, output="x")
 
 
 def test_the_causes_are_in_good_order():

@@ -486,3 +486,23 @@ def test_a_damaged_record_is_named_with_its_run(damage, said, tmp_path):
         find_change(
             run, resolve.resolve(options={}, words=("x.py",), job_file=None, environ={}, worker={}, configuration=())
         )
+
+
+def test_the_folder_of_a_scripts_output_is_made_as_slurm_makes_none(environ, tmp_path, slurm):
+    script = "#!/bin/bash\n#SBATCH -J {0}\n#SBATCH -o {1}\n#SBATCH -e {0}/err/%j\nsrun python train.py\n"
+    words = [sys.executable, "-m", "slurmddp"]
+    for name, output in (("own", "%x/logs/%x-%j.log"), ("per-job", "out-%j/log")):
+        (tmp_path / f"{name}.sbatch").write_text(script.format(name, output))
+        found = subprocess.run(
+            [*words, "doctor", f"{name}.sbatch"], check=False, env=environ, capture_output=True, text=True
+        )
+        assert ("`slurmddp submit` makes it" if name == "own" else "gets its name in the job") in found.stdout
+        assert not (tmp_path / name).exists()
+        done = subprocess.run(
+            [*words, "submit", "--hold", f"{name}.sbatch"], check=False, env=environ, capture_output=True, text=True
+        )
+        slurm("scancel", done.stdout.strip())
+        warned = "the folder of the output, out-%j, is not there; make it, or the job fails at its start"
+        assert (warned in done.stderr) == (name == "per-job"), done.stderr
+        assert (tmp_path / name / "err").is_dir()
+    assert (tmp_path / "own" / "logs").is_dir()
