@@ -191,7 +191,7 @@ def group(context: click.Context, /, *, host: str | None, over_ssh: tuple[str, s
     slurmddp help COMMAND shows the options of a command; slurmddp alone shows where you are.
     """
     if over_ssh:
-        from slurmddp.remote import begin
+        from slurmddp.remote.connection import begin
 
         begin(*over_ssh)
     if context.invoked_subcommand is None and host:

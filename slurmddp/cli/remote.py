@@ -16,7 +16,7 @@ from slurmddp.remote import setup as preparing
 from slurmddp.remote.connection import Host
 from slurmddp.remote.travel import pull_run, send_code
 from slurmddp.runs.layout import RunDir
-from slurmddp.script.snapshot import find_top
+from slurmddp.script.git import find_work_tree
 from slurmddp.version import __version__
 
 _WITH_CODE: Final = ("submit", "render", "sweep", "scale", "doctor")
@@ -28,7 +28,7 @@ def forward(words: Sequence[str]) -> int:
     host, command = _connect(words), words[0] if words else ""
     if command in _WITH_CODE:
         sure = click.get_current_context().find_root().params["yes"]
-        send_code(host, find_top(Path.cwd().resolve()), print_message if sure else _ask, print_message)
+        send_code(host, _find_top(), print_message if sure else _ask, print_message)
     if command in _WITH_CODE[:4] and words[1:2] != ["results"] and not {"--snapshot", "manual"} & {*words}:
         words = [command, "--snapshot", *words[1:]]  # what is sent later must not change a job that waits
     status, page = _run(host, words, capture=command == "report" and "--json" not in words)
@@ -87,9 +87,12 @@ def _connect(words: Sequence[str]) -> Host:
 
 def _run(host: Host, words: Sequence[str], *, capture: bool) -> tuple[int, str]:
     """Run slurmddp there, in the folder that stands for the working directory."""
-    here = Path.cwd().resolve()
-    top = find_top(here)
-    return host.slurmddp(str(top.name / here.relative_to(top)), words, capture=capture)
+    top = _find_top()
+    return host.slurmddp(str(top.name / Path.cwd().resolve().relative_to(top)), words, capture=capture)
+
+
+def _find_top() -> Path:
+    return (find_work_tree(Path.cwd()) or Path.cwd()).resolve()
 
 
 def _ask(question: str) -> None:

@@ -147,9 +147,8 @@ def find_remote(folder: Path, words: Sequence[str], environ: Mapping[str, str]) 
     if any((place / SENT).exists() for place in iterate_project_folders(folder)):
         return {}
     plain = next((file.table["profile"] for file in files if "profile" in file.table), "")
-    typed = [after for word, after in pairwise([*words, ""]) if word == "--profile"]
-    typed += [word.removeprefix("--profile=") for word in words if word.startswith("--profile=")]
-    name = next(iter(typed), environ.get("SLURMDDP_PROFILE") or str(plain))
+    typed = dict(pairwise(part for word in words for part in word.split("=", 1)))
+    name = typed.get("--profile") or environ.get("SLURMDDP_PROFILE") or str(plain)
     tables = [*(file.profiles.get(name, {}) for file in files), *(file.table for file in files)]
     return {key: table[key] for table in reversed(tables) for key in REMOTE_KEYS if key in table}
 

@@ -1,11 +1,14 @@
 """The connection to another machine: one of OpenSSH, which all commands share. ssh itself asks for passwords."""
 
 import os
+import select
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -16,13 +19,7 @@ from slurmddp.text import quote_value
 from slurmddp.version import __version__
 
 _SAFE: Final = ("-a", "-x", "-oClearAllForwardings=yes", "-oRemoteCommand=none")
-_UNSET: Final = {
-    "controlmaster false": "-oControlMaster=auto",
-    "controlpersist no": "-oControlPersist=600",
-    "serveraliveinterval 0": "-oServerAliveInterval=15",
-    "connecttimeout none": "-oConnectTimeout=30",
-}
-"""What `ssh -G` shows where the user's configuration says nothing, and the option that is given then."""
+_SHARED: Final = ("-oControlMaster=auto", "-oControlPersist=600", "-oServerAliveInterval=15", "-oConnectTimeout=30")
 _CAUSES: Final = ("No space left", "Disk quota exceeded", "not found", "rror:")
 """Of several lines of an error, the first with one of these says what is wrong."""
 
@@ -106,18 +103,36 @@ class Host(NamedTuple):
 
 
 def _sharing(name: str) -> list[str]:
-    """Return the options by which commands share a connection: none where the user's configuration shares one."""
-    done = subprocess.run(["ssh", "-G", "--", name], capture_output=True, text=True, check=False)  # noqa: S603, S607
-    shown = done.stdout.splitlines()
-    options = [option for unset, option in _UNSET.items() if unset in shown]
-    if "controlpath none" in shown or not any(line.startswith("controlpath ") for line in shown):
-        folder = Path(os.environ.get("XDG_RUNTIME_DIR") or Path.home() / ".cache", "slurmddp")
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        options.append(f"-oControlPath={folder}/%C")
-    return options
+    """Return the options by which commands share a connection: none if one is open by the user's own configuration."""
+    if not subprocess.run(["ssh", "-O", "check", "--", name], capture_output=True, check=False).returncode:  # noqa: S603, S607
+        return []
+    folder = Path(os.environ.get("XDG_RUNTIME_DIR") or Path.home() / ".cache", "slurmddp")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return [*_SHARED, f"-oControlPath={folder}/%C"]
 
 
 def _as_login(script: str) -> str:
     """Return what runs a bash script as after a login, whatever the shell there; what start-up files print is lost."""
     inner = f"exec bash -lc {shell(f'{{ {script}; }} >&3 2>&4 3>&- 4>&-')}"
     return f"exec bash -c {shlex.quote(f'exec 3>&1 4>&2 >/dev/null 2>&1; {inner}')}"
+
+
+def begin(version: str, host: str) -> None:
+    """Let this process, which ssh has started, end with the connection. Raises ClusterError for another version there.
+
+    A terminal sends SIGHUP itself. A submission holds it back until its job is recorded.
+    """
+    if version != __version__:
+        what = f"{host} has slurmddp {__version__}, and {version} is here"
+        raise ClusterError(f"{what}; type: slurmddp --host {host} setup --yes")
+    if not sys.stdout.isatty():
+        threading.Thread(target=_end_with_output, daemon=True).start()
+
+
+def _end_with_output() -> None:
+    """Send SIGHUP to this process and its children when no process reads the output any more."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # the main thread may hold it back
+    poll = select.poll()
+    poll.register(1, 0)
+    poll.poll()
+    os.killpg(0, signal.SIGHUP)

@@ -49,7 +49,9 @@ def read_code(spec: JobSpec) -> Code:
     Raises UsageError when the code is too large, cannot be read, or does not have the job's script.
     """
     script, here = _script(spec), Path.cwd().resolve()
-    top = find_top(here if script is None or script.is_relative_to(here) else script.parent)
+    start = here if script is None or script.is_relative_to(here) else script.parent
+    work_tree = git.find_work_tree(start)
+    top = work_tree.resolve() if work_tree else start
     paths = list_code(top)
     if script and not (script.is_relative_to(top) and str(script.relative_to(top)) in set(paths)):
         typed = spec.command[spec.parsed_command.place]
@@ -61,14 +63,8 @@ def read_code(spec: JobSpec) -> Code:
     return Code(top, tuple(_read_entry(top, path) for path in paths))
 
 
-def find_top(folder: Path) -> Path:
-    """Return the top of the git work tree that a folder is in; without one, the folder itself."""
-    work_tree = git.find_work_tree(folder)
-    return work_tree.resolve() if work_tree else folder
-
-
 def list_code(top: Path) -> list[str]:
-    """Return the paths of the code below a folder that `find_top` returns. Raises UsageError for too many."""
+    """Return the paths of the code in a folder: the top of a work tree, or one outside. Raises UsageError for too many."""
     found = _in_work_tree(top, "") if git.find_work_tree(top) else _in_folder(top, "")
     found = (path for path in found if not PurePosixPath(path).name.startswith(".."))  # left by a killed submission
     paths = sorted(set(islice(found, MOST_FILES + 1)) - {LISTING, SENT})
