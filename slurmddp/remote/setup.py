@@ -4,7 +4,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-import slurmddp
 from slurmddp.errors import ClusterError
 from slurmddp.remote.connection import Host
 from slurmddp.script.quoting import shell
@@ -30,7 +29,7 @@ def look(host: Host) -> dict[str, str]:
 
 def install(host: Host, python: str) -> None:
     """Install the version that runs here into a folder of its own there; its program comes last."""
-    place, package = shell(f"{host.folder}/.slurmddp/{__version__}"), Path(slurmddp.__file__).parent
+    place, package = shell(f"{host.folder}/.slurmddp/{__version__}"), Path(__file__).parents[1]
     needed = [one for one in metadata.requires("slurmddp") or () if ";" not in one and not one.startswith(_OF_RANKS)]
     where = "bin/python -c 'import sysconfig; print(sysconfig.get_path(\"purelib\"))'"
     make = f"{shell(python)} -m venv --clear . && bin/python -m pip install --quiet {shell(needed)} && {where}"

@@ -64,7 +64,7 @@ def read_code(spec: JobSpec) -> Code:
 
 
 def list_code(top: Path) -> list[str]:
-    """Return the paths of the code in a folder: the top of a work tree, or one outside. Raises UsageError for too many."""
+    """Return the paths of the code below the top of a work tree, or another folder. Raises UsageError for too many."""
     found = _in_work_tree(top, "") if git.find_work_tree(top) else _in_folder(top, "")
     found = (path for path in found if not PurePosixPath(path).name.startswith(".."))  # left by a killed submission
     paths = sorted(set(islice(found, MOST_FILES + 1)) - {LISTING, SENT})

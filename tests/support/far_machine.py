@@ -51,7 +51,7 @@ class Cluster(NamedTuple):
             command, cwd=cwd, env=self.environ | environ, stdin=subprocess.DEVNULL, capture_output=True,
             text=True, errors="surrogateescape", timeout=120, check=False,
         )  # fmt: skip
-        assert done.returncode == status, done.stdout + done.stderr
+        assert status is None or done.returncode == status, done.stdout + done.stderr
         return done
 
     def close(self, host=HOST):
