@@ -10,7 +10,7 @@ import click
 
 from slurmddp.cli.job_command import confirm, print_message
 from slurmddp.cli.run_arguments import TEXT, runs_dir_option
-from slurmddp.config.job_files import find_remote
+from slurmddp.config.job_files import find_remote, read_batch_script
 from slurmddp.errors import UsageError
 from slurmddp.remote import setup as preparing
 from slurmddp.remote.connection import Host
@@ -29,7 +29,8 @@ def forward(words: Sequence[str]) -> int:
     if command in _WITH_CODE:
         sure = click.get_current_context().find_root().params["yes"]
         send_code(host, _find_top(), print_message if sure else _ask, print_message)
-    if command in _WITH_CODE[:4] and words[1:2] != ["results"] and not {"--snapshot", "manual"} & {*words}:
+    is_own = any(map(read_batch_script, words))  # which stays as it is
+    if command in _WITH_CODE[:4] and words[1:2] != ["results"] and not ({"--snapshot", "manual"} & {*words} or is_own):
         words = [command, "--snapshot", *words[1:]]  # what is sent later must not change a job that waits
     status, page = _run(host, words, capture=command == "report" and "--json" not in words)
     if page:

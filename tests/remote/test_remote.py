@@ -111,6 +111,13 @@ def test_a_changed_and_an_untracked_file_travel_with_hostile_names_and_words(clu
     assert (cluster.project / "new.txt").read_text() == "new.txt"
 
 
+def test_a_batch_script_of_the_users_own_is_submitted_as_it_is(cluster, project):
+    (project / "job.sh").write_text("#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --ntasks=1\nsrun python train.py x\n")
+    shown = cluster.run("render", "job.sh", cwd=project).stdout
+    assert "srun python train.py x" in shown
+    assert cluster.run("submit", "--hold", "job.sh", cwd=project).stdout.strip().isdigit()
+
+
 def test_nothing_is_removed_through_a_link(cluster, project):
     (project / "set").mkdir()
     (project / "set" / "a.txt").write_text("a")
