@@ -217,10 +217,13 @@ def _find_repeated(chosen: _Candidate) -> bytes:
     return b"\n".join([between, *(node.text or b"" for node in (*loops, *functions))])
 
 
-def _find_varying(text: bytes) -> Iterator[str]:
-    """Yield the variables that a text of shell sets, as words; some of these may never be set."""
+def _find_varying(text: bytes, launch: bytes, script: bytes) -> Iterator[str]:
+    """Yield the variables that a text of shell sets and the launch gets, as words; some of these may never be set."""
     found = {name: None for match in _SETS.findall(text) for name in re.findall(rb"\b[A-Za-z_]\w*", b" ".join(match))}
     for name in found:
+        is_exported = re.search(rb"\b(?:export|declare|typeset)\b[^;&|\n]*\b%b\b|\bset -a|\ballexport\b" % name, script)
+        if not (is_exported or re.search(rb"\$\{?[#!]?%b\b" % name, launch)):
+            continue  # as of a loop that only counts how often it tries again
         is_array = re.search(rb"\b%b(=\(|\[)" % name, text)
         yield f'"${{{name.decode()}{"[@]" if is_array else ""}-}}"'
 
@@ -264,7 +267,7 @@ def _launch(chosen: _Candidate, text: bytes, place: str) -> Launch:
         is_exec=is_exec,
         is_background=is_background,
         is_repeated=repeated != b"",
-        varying=tuple(_find_varying(repeated)),
+        varying=tuple(_find_varying(repeated, body, text)),
     )
 
 

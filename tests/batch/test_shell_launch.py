@@ -301,10 +301,18 @@ def test_each_training_of_a_script_has_its_own_checkpoints(bench, loop, shell):
     assert bench.run(loop, shell=shell)[1] == "2:state of 2 restarts=2\n"
 
 
-def test_a_training_that_failed_and_is_started_again_by_its_script_goes_on(bench):
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "export LR=1; until\nsrun sh train.sh\ndo echo again; done",
+        "export LR=1; for try in 1 2 3; do\nsrun sh train.sh && break\necho again; done",
+        "export LR=1; n=0; while [ $n -lt 3 ]; do n=$((n+1))\nsrun sh train.sh && break\necho again; done",
+    ],
+    ids=["until", "tries", "count"],
+)
+def test_a_training_that_failed_and_is_started_again_by_its_script_goes_on(bench, loop):
     (bench.folder / "train.sh").write_text(TRAINING)
     (bench.folder / "fails").touch()
-    loop = "export LR=1; until\nsrun sh train.sh\ndo echo again; done"
     assert bench.run(loop)[1] == "1:nothing restarts=0\nagain\n1:state of 1 restarts=1\n"
 
 
