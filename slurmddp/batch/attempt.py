@@ -3,9 +3,9 @@
 Reads and writes the run's folder; starts no process.
 """
 
-import hashlib
 import itertools
 import os
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -82,7 +82,7 @@ def take_training(job: Job, words: str) -> tuple[RunDir, Path]:
     A script may start several. One is recognised by `words`, the values that differ between the starts, and by how many
     with the same words were done in this allocation: only the first of those is sure to be the same in another one.
     """
-    folder, key = job.run.training_marks, hashlib.sha256(words.encode(errors="replace")).hexdigest()[:8]
+    folder, key = job.run.training_marks, f"{zlib.crc32(words.encode(errors='replace')):08x}"
     folder.mkdir(exist_ok=True)
     marks = (folder / f"{key}.{number}.{job.job_id}.{job.restarts}" for number in itertools.count())
     mark = next(path for path in marks if not path.exists() or not path.read_text())

@@ -16,6 +16,8 @@ from slurmddp.text import count, escape_text, format_duration, format_table, wra
 
 _HEAD: Final = ("PARTITION", "NODES", "IDLE", "MIX", "ALLOC", "PLAN", "DOWN", "FREE", "CPUS", "MEM", "TIME", "GPUS")
 _NUMBERS: Final = range(1, 11)
+_MOST_ROWS: Final = 8
+"""A partition with more kinds of nodes is shown as one row with ranges."""
 
 _MODES: Final = {
     "requeue": "requeue, the job goes back into the queue",
@@ -50,11 +52,11 @@ def format_cluster(found: Cluster, width: int = sys.maxsize) -> Iterator[str]:
 
 
 def _partition_rows(partition: Partition) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each kind of GPU."""
+    """Yield a row for each kind of GPU; of very many kinds one with ranges."""
     kinds: dict[tuple[tuple[str, int], ...], list[Nodes]] = {}
     for nodes in sorted(partition.nodes, key=lambda nodes: (-nodes.gpus, nodes.gpu_counts)):
         kinds.setdefault(nodes.gpu_counts, []).append(nodes)
-    for groups in kinds.values() or [[]]:
+    for groups in kinds.values() if 1 <= len(kinds) <= _MOST_ROWS else [partition.nodes]:
         counts = Counter[str]()
         for group in groups:
             counts[group.state if group.usable else "down"] += group.count
@@ -86,6 +88,8 @@ def _format_memory(megabytes: Sequence[int]) -> str:
 
 def _format_gpus(groups: Sequence[Nodes]) -> str:
     """Return the GPUs of a node in the form of --gpus-per-node."""
+    if len({group.gpu_counts for group in groups}) > 1:
+        return _format_range([group.gpus for group in groups])
     if not groups:
         return "-"
     counts = groups[0].gpu_counts

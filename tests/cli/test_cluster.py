@@ -63,6 +63,12 @@ def test_a_partition_has_a_row_for_each_kind_of_gpu_and_ranges_for_the_rest():
     ]
 
 
+def test_a_partition_of_very_many_kinds_is_one_row_of_ranges():
+    many = Partition(name="zoo", nodes=tuple(nodes(gpus=count, kind=f"t{count}", cpus=count) for count in range(1, 30)))
+    (row,) = (line.split() for line in text(many).splitlines()[3:])
+    assert (row[1], row[3], row[-1]) == ("29", "1-29", "1-29")
+
+
 def busy(count, state, free, **more):
     return replace(nodes(count, state, kind="a100", **more), free_gpus=free)
 

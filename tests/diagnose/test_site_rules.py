@@ -12,7 +12,7 @@ from slurmddp.diagnose.rules import find_rule, load_rules
 
 PAGE = (Path(__file__).parents[2] / "docs" / "diagnose.md").read_text()
 EXAMPLE = re.search(r"```toml\n(# ~/.config/slurmddp/rules/.*?)```", PAGE, re.DOTALL)[1]
-SHOWN = re.search(r"```\n\$ slurmddp diagnose train.log\n(.*?)```", PAGE, re.DOTALL)[1]
+SHOWN = re.search(r"```console\n\$ slurmddp diagnose train.log\n(.*?)```", PAGE, re.DOTALL)[1]
 CAUSE = "[x]\nwhat = 'x'\n"
 RULE = "regex = 'boom'\nexample = 'boom'\n"
 
