@@ -17,7 +17,7 @@ else
   slurmddp sandbox up --name demo --nodes 2 --gpus-per-node 2 || status=$?
 fi
 case $status in
-  0) [ -n "${KEEP:-}" ] || trap 'slurmddp sandbox down --name demo' EXIT ;;
+  0) [ -n "${KEEP:-}" ] || trap 'unset SLURM_CONF; slurmddp sandbox down --name demo' EXIT ;;
   3)
     echo "Without Slurm the same job runs on this machine alone:"
     exec slurmddp run "${job[@]:0:3}" --ntasks-per-node 4 "${job[@]:3}"
