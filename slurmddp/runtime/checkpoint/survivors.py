@@ -51,6 +51,8 @@ class Survivor:
         """The step of the start, and the last finished one."""
         self._has_begun = False
         """Whether an optimizer has begun to change that state."""
+        self._is_noticed = False
+        """Whether one ever did: what changes parameters by other means may leave no trace of it."""
         self._partners: Partners | None = None
         self._own: dict[int, OwnState] = {}
         """This rank's states after the last three steps."""
@@ -84,7 +86,7 @@ class Survivor:
             if self._is_proven:
                 self._send(self._partners, self._keep_own(self._finished + 1, self._early, is_early=True))
             self._exchange(self._partners)  # before a rank can finish the step
-            self._has_begun = True
+            self._has_begun = self._is_noticed = True
 
     def _send(self, partners: Partners, *states: OwnState) -> None:
         partners.send(seal(self._session.secret, *states))
@@ -107,7 +109,7 @@ class Survivor:
         self._tensors = [*self._parameters]
         self._others = map_tensors(self._training.collect_others(), self._watch)
         own = self._keep_own(step, packed, is_early=False)
-        self._versions = versions_of(self._tensors) if packed else None
+        self._versions = versions_of(self._tensors) if packed and self._is_noticed else None
         self._early, self._is_sent, self._has_begun = b"", False, False
         if is_first or not self._is_proven:  # else they have it since its gradients were there
             self._send(self._partners, own)

@@ -282,6 +282,21 @@ def save_in_processes(ranks):
     assert [process.exitcode for process in saving] == [0, 0]
 
 
+def test_nothing_is_saved_where_no_optimizer_of_torch_changes_the_parameters(tmp_path, said, monkeypatch):
+    monkeypatch.setattr(survivors, "Partners", Partners)
+    monkeypatch.setattr(Partners, "ranks", {})
+    alone = Rank(tmp_path, 0, said)
+    for step in (1, 2):
+        alone.forward()
+        alone.loss.backward()
+        for parameter in alone.model.parameters():
+            parameter.data -= parameter.grad  # which autograd does not count
+        alone.survivor.keep(step)
+    next(alone.model.parameters()).data.zero_()  # in the middle of the next step
+    alone.survivor.save()
+    assert not [*alone.store.folder.glob(".survived-*/step-*")]
+
+
 def test_of_several_survivors_one_saves(ranks, capfd):
     save_in_processes(ranks)
     assert capfd.readouterr().out.count("saved step 4") == 1
