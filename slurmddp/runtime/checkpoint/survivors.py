@@ -8,6 +8,7 @@ next start rank 0 makes an ordinary checkpoint of them, where nothing is missing
 """
 
 from __future__ import annotations
+import ctypes
 import hashlib
 import json
 import shutil
@@ -43,7 +44,7 @@ class Survivor:
         self._known = set(map(id, self._parameters))
         self._tensors: list[torch.Tensor] = []
         """What a survivor saves as it is."""
-        self._versions: list[int] | None = None
+        self._traces: list[tuple[int, bytes]] | None = None
         """Of each of them after the last finished step; None where this rank cannot save it."""
         self._others: State = {}
         """The states of schedulers and the like after that step, and the options of the optimizers."""
@@ -104,12 +105,12 @@ class Survivor:
         if not self._has_begun:
             self._exchange(self._partners)
         is_first, packed = self._finished == self._start, self._pack()
-        self._finished, self._versions = step, None
+        self._finished, self._traces = step, None
         self._is_proven = packed == self._early != b""
         self._tensors = [*self._parameters]
         self._others = map_tensors(self._training.collect_others(), self._watch)
         own = self._keep_own(step, packed, is_early=False)
-        self._versions = versions_of(self._tensors) if packed and self._is_noticed else None
+        self._traces = traces_of(self._tensors) if packed and self._is_noticed else None
         self._early, self._is_sent, self._has_begun = b"", False, False
         if is_first or not self._is_proven:  # else they have it since its gradients were there
             self._send(self._partners, own)
@@ -170,7 +171,7 @@ class Survivor:
         return digest.digest()
 
     def _is_held(self) -> bool:
-        return not self._has_begun and versions_of(self._tensors) == self._versions
+        return not self._has_begun and traces_of(self._tensors) == self._traces
 
     def leave_loop(self) -> None:
         """Ask nothing more of the other ranks: this one may go on alone."""
@@ -182,7 +183,7 @@ class Survivor:
         self.leave_loop()
         if self._partners:
             self._exchange(self._partners)
-        self._versions, self._partners, self._hook, self._own = None, None, None, {}
+        self._traces, self._partners, self._hook, self._own = None, None, None, {}
         self._early, self._is_sent, self._has_begun, self._is_proven = b"", False, False, False
 
 
@@ -245,9 +246,16 @@ def _read_own(folder: Path, attempt: str, step: int) -> dict[int, OwnState]:
     return {one.rank: one for one in sorted(found, key=lambda one: one.is_early, reverse=True)}
 
 
-def versions_of(tensors: Iterable[torch.Tensor]) -> list[int]:
-    """Return how often each tensor has been changed, as autograd counts it."""
-    return [tensor._version for tensor in tensors]  # noqa: SLF001 - of autograd, which counts changes
+def traces_of(tensors: Iterable[torch.Tensor]) -> list[tuple[int, bytes]]:
+    """Return of each tensor how often it was changed, as autograd counts it, and its first bytes.
+
+    What is written through `.data`, as an average of the weights is for an evaluation, autograd does not count.
+    """
+    return [(tensor._version, _first_bytes(tensor)) for tensor in tensors]  # noqa: SLF001 - of autograd, which counts
+
+
+def _first_bytes(tensor: torch.Tensor) -> bytes:
+    return ctypes.string_at(tensor.data_ptr(), min(tensor.nbytes, 8)) if tensor.layout is torch.strided else b""
 
 
 def _name(session: Session) -> str:

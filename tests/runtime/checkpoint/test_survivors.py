@@ -266,9 +266,22 @@ def test_nothing_is_saved_once_an_optimizer_has_begun(ranks):
     assert adopted(ranks) is None
 
 
-def test_nothing_is_saved_of_parameters_that_something_else_has_changed(ranks):
+def zero(weight):
     with torch.no_grad():
-        ranks[1].model[0].weight.zero_()
+        weight.zero_()
+
+
+def zero_data(weight):
+    weight.data.zero_()
+
+
+def swap_data(weight):
+    weight.data = torch.zeros_like(weight)
+
+
+@pytest.mark.parametrize("change", [zero, zero_data, swap_data])
+def test_nothing_is_saved_of_parameters_that_something_else_has_changed(ranks, change):
+    change(ranks[1].model[0].weight)
     ranks[1].survivor.save()
     assert adopted(ranks) is None
 
@@ -304,7 +317,7 @@ def test_of_several_survivors_one_saves(ranks, capfd):
 
 
 def test_survivors_whose_parameters_differ_save_nothing_that_is_used(ranks, said):
-    ranks[1].model[0].weight.data[0, 0] += 1  # no version counts a change of `.data`
+    ranks[1].model[0].weight.data[3, 3] += 1  # neither a version nor the first bytes show it
     save_in_processes(ranks)
     assert adopted(ranks) is None
     assert said[-1] == "step 4, saved by a survivor, cannot be used: the ranks' parameters differ"
