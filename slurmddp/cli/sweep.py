@@ -20,18 +20,9 @@ from slurmddp.errors import UsageError
 from slurmddp.outcome import Kind
 from slurmddp.runs.files import json_value
 from slurmddp.runs.layout import RunDir
+from slurmddp.submission import sweep as sweeping
 from slurmddp.submission.compatibility import choose_run
 from slurmddp.submission.submit_once import Submitted
-from slurmddp.submission.sweep import (
-    Result,
-    SweepProgress,
-    find_sweep,
-    last_printed,
-    ranked,
-    read_progress,
-    results,
-)
-from slurmddp.submission.sweep import sweep as submit_sweep
 from slurmddp.text import count, format_table
 
 _MOST_METRICS: Final = 4
@@ -84,7 +75,7 @@ def sweep(
     job = request.resolved.spec
     run = RunDir.named(job.runs_dir, job.job_name)
     if dry_run:
-        settings, jobs = read_progress(run, array.tasks, os.environ), list[Submitted]()
+        settings, jobs = sweeping.read_progress(run, array.tasks, os.environ), list[Submitted]()
         if settings.missing:
             missing = msgspec.structs.replace(request, array=replace(array, tasks=settings.missing))
             print_dry_run(missing, chosen, change=change, force=force, as_json=as_json)
@@ -93,7 +84,7 @@ def sweep(
             return 0
     else:
         accepted = partial(print_accepted, request=request, chosen=chosen, as_json=as_json, later=True)
-        settings, jobs = submit_sweep(
+        settings, jobs = sweeping.sweep(
             request, array, change=change, force=force, environ=os.environ, notice=print_message, accepted=accepted
         )
     print_message(_count_settings(settings, dry_run=dry_run))
@@ -107,13 +98,13 @@ def sweep(
     return 0
 
 
-def _count_settings(settings: SweepProgress, *, dry_run: bool) -> str:
+def _count_settings(settings: sweeping.SweepProgress, *, dry_run: bool) -> str:
     done, queued, missing = len(settings.done), len(settings.queued), len(settings.missing)
     others = f", {done} done before" * (done > 0) + f", {queued} queued" * (queued > 0)
     return f"{count(done + queued + missing, 'setting')}: {missing} {'would be ' * dry_run}submitted{others}"
 
 
-def _as_json(run: RunDir, settings: SweepProgress, jobs: Sequence[Submitted]) -> dict[str, Any]:
+def _as_json(run: RunDir, settings: sweeping.SweepProgress, jobs: Sequence[Submitted]) -> dict[str, Any]:
     return {
         "jobs": [{"job_id": job.job_id.number} for job in jobs],
         "name": run.path.name,
@@ -135,10 +126,10 @@ def show_results(name: str | None, by: str, *, highest: bool, as_json: bool, run
 
     Where no setting has logged a metric, the last line that rank 0 of each has printed is shown.
     """
-    sweep = find_sweep(name, runs_dir)
-    found = ranked(results(sweep, os.environ), by, highest=highest)
+    sweep = sweeping.find_sweep(name, runs_dir)
+    found = sweeping.ranked(sweeping.results(sweep, os.environ), by, highest=highest)
     has_metrics = any(result.metrics for result in found)
-    printed = {} if has_metrics and not as_json else last_printed(sweep)
+    printed = {} if has_metrics and not as_json else sweeping.last_printed(sweep)
     if name is None:
         print_message(f"these are of {sweep.path.name}")
     records = [_result_as_json(result, printed.get(result.run, "")) for result in found]
@@ -152,7 +143,7 @@ def show_results(name: str | None, by: str, *, highest: bool, as_json: bool, run
             print_message(f"no setting has logged a metric; {advice if has_ended else 'none has ended'}")
 
 
-def _result_as_json(result: Result, printed: str) -> dict[str, Any]:
+def _result_as_json(result: sweeping.Result, printed: str) -> dict[str, Any]:
     return {
         "settings": dict(result.values),
         "run": str(result.run.path),
@@ -165,7 +156,7 @@ def _result_as_json(result: Result, printed: str) -> dict[str, Any]:
     }
 
 
-def _format_results(found: Sequence[Result], by: str, printed: Mapping[RunDir, str], width: int) -> list[str]:
+def _format_results(found: Sequence[sweeping.Result], by: str, printed: Mapping[RunDir, str], width: int) -> list[str]:
     keys = [*dict.fromkeys(key for result in found for key in result.values)]
     logged = dict.fromkeys(name for result in found for name in result.metrics)
     names = sorted((name for name in logged if name not in keys), key=lambda name: name != by)[:_MOST_METRICS]
@@ -180,7 +171,7 @@ def _format_results(found: Sequence[Result], by: str, printed: Mapping[RunDir, s
     return format_table(rows, head=head, right=range(len(keys), len(head) - 3), width=width)
 
 
-def describe_state(result: Result) -> str:
+def describe_state(result: sweeping.Result) -> str:
     """Return how a setting ended, or Slurm's word while its job waits or runs."""
     if result.outcome.kind is Kind.UNKNOWN:
         return "unfinished" if result.run.events.exists() else "not started"

@@ -145,8 +145,7 @@ def test_the_same_sweep_typed_twice_at_once_is_submitted_once(cli, slurm, slurm_
         refused.append(cli(*words, status=2).stderr)
         return found
 
-    for module in (submission, command):
-        monkeypatch.setattr(module, "read_progress", read_progress)
+    monkeypatch.setattr(submission, "read_progress", read_progress)
     for name, value in slurm_env.items():
         monkeypatch.setenv(name, value)
     group.main(words, standalone_mode=False)
