@@ -56,8 +56,7 @@ def diagnose(targets: tuple[str, ...], runs_dir: str, *, of_all: bool, since: st
         run, job_id = _find_job(targets[0] if targets else None, runs_dir)
         found = diagnosis.diagnose(run, job_id, os.environ)
     print_result({"diagnoses": [asdict(found)]}, format_diagnosis(found), as_json=as_json)
-    for message in load_rules().ignored:
-        print_message(message)
+    print_message(*load_rules().ignored)
     return 1 if found.cause == UNKNOWN else 0
 
 

@@ -252,9 +252,10 @@ def find_configuration() -> job_files.Configuration:
     return found
 
 
-def print_message(line: str) -> None:
-    """Print a line on stderr; stdout has only the result."""
-    click.echo(line, err=True)
+def print_message(*lines: str) -> None:
+    """Print lines on stderr; stdout has only the result."""
+    for line in lines:
+        click.echo(line, err=True)
 
 
 def confirm(question: str, otherwise: str) -> None:

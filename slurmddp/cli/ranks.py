@@ -48,8 +48,7 @@ def stacks(target: str | None, *, runs_dir: str, full: bool, as_json: bool) -> N
     about = {"job_id": job.job_id, "attempt": job.attempt, "silent_nodes": silent, "groups": known, "ranks": own}
     lines = [*format_groups(groups), *(format_stacks(groups, linecache.getline) if full else ())]
     print_result(about, lines, as_json=as_json)
-    for node, why in silent.items():
-        print_message(f"node {node} does not answer: {why}")
+    print_message(*(f"node {node} does not answer: {why}" for node, why in silent.items()))
 
 
 @click.command()

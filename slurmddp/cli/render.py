@@ -40,6 +40,5 @@ def render(job_file: Path | None, words: tuple[str, ...], *, as_diff: bool, **pa
     own = request.resolved.spec.script
     if as_diff and own is None:
         raise UsageError("--diff compares with a batch script of your own; name one, or leave --diff out")
-    for line in script.notices:
-        print_message(line)
+    print_message(*script.notices)
     write_bytes(sys.stdout, b"".join(diff(own, script.text)) if as_diff and own else script.text)

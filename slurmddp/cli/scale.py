@@ -106,8 +106,7 @@ def _measure(
         print_message("the jobs go on without this command; type it again to collect their measurements")
         raise
     points, reasons = study.read_points(jobs, warm_up=warm_up)
-    for line in reasons:
-        print_message(line)
+    print_message(*reasons)
     return points, not (unmeasured or reasons)
 
 

@@ -120,7 +120,7 @@ def print_accepted(job: Submitted, request: Request, chosen: list[str], *, as_js
         if not (as_json and later):
             _print_result(_result(job), as_json=as_json)
     finally:
-        print_message("\n".join([*chosen, f"{request.summary} (job {job.job_id.number})"]))
+        print_message(*chosen, f"{request.summary} (job {job.job_id.number})")
         chosen.clear()
 
 
@@ -146,8 +146,7 @@ def print_dry_run(
     else:
         write_bytes(sys.stdout, script.text)
         print_message(answer)
-    for line in (*script.notices, *chosen):
-        print_message(line)
+    print_message(*script.notices, *chosen)
 
 
 def _result(job: Submitted) -> dict[str, Any]:
@@ -200,7 +199,6 @@ def _wait(job: Submitted, run: RunDir, number: str, *, show: bool, as_json: bool
     told_by_diagnosis = ("why", "next") if diagnosis and diagnosis.sure == "certain" else ()
     for status in query_jobs([Target(run, (number,))], os.environ):
         more = (one for one in details(status) if one[0] not in told_by_diagnosis)
-        print_message("\n".join(format_labelled(more)))
-    for line in format_diagnosis(diagnosis) if diagnosis else ():
-        print_message(line)
+        print_message(*format_labelled(more))
+    print_message(*(format_diagnosis(diagnosis) if diagnosis else ()))
     return ended.meaning.wait_status
