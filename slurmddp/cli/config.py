@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -24,13 +23,13 @@ Entry = dict[str, Any]
 
 @click.command(cls=JobCommand)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def config(job_file: Path | None, words: tuple[str, ...], *, as_json: bool, **parameters: Any) -> None:
+def config(*, as_json: bool, **parameters: Any) -> None:
     """Print every value of a job, and its source; nothing is written or submitted.
 
     The arguments are those of `submit`. The value of a variable or option is hidden if its name looks like a secret.
     """
     found = find_configuration()
-    request = fill(resolve_job(job_file, words, parameters, found.files))
+    request = fill(resolve_job(parameters, found.files))
     report = _as_json(request, found)
     print_result(report, _format_report(report), as_json=as_json)
 

@@ -4,7 +4,6 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -23,13 +22,13 @@ _INDENT: Final = " " * 21
 @click.command(cls=JobCommand)
 @click.option("--in-job", is_flag=True, help="Check on the nodes, by a short job, or by a step inside an allocation.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-def doctor(job_file: Path | None, words: tuple[str, ...], *, in_job: bool, as_json: bool, **parameters: Any) -> int:
+def doctor(*, in_job: bool, as_json: bool, **parameters: Any) -> int:
     """Check for what would make a job fail; nothing is queued without --in-job.
 
     Each finding says what was found, why it matters, and what to type. Exit status: 0 without errors, 2 for an error in
     the job's description, 3 if the cluster cannot run the job, 1 for any other error.
     """
-    resolved = resolve_job(job_file, words, parameters)
+    resolved = resolve_job(parameters)
     if in_job and resolved.spec.script:
         raise UsageError("--in-job checks the nodes of a job that slurmddp launches; leave it out for a batch script")
     if in_job:

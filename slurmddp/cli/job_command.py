@@ -225,19 +225,13 @@ def _show_help(ctx: click.Context, option: click.Parameter, value: bool) -> None
         ctx.exit()
 
 
-def resolve_job(
-    job_file: Path | None,
-    words: tuple[str, ...],
-    parameters: Mapping[str, Any],
-    files: Sequence[Source] | None = None,
-) -> config.Resolved:
-    """Return the job that the command line, the environment and the files describe; print unknown variables."""
-    for name, why in config.unknown_variables(os.environ):
-        print_message(f"variable {name} is ignored: {why}")
+def resolve_job(parameters: Mapping[str, Any], files: Sequence[Source] | None = None) -> config.Resolved:
+    """Return the job that a command's parameters, the environment and the files describe; print unknown variables."""
+    print_message(*(f"variable {name} is ignored: {why}" for name, why in config.unknown_variables(os.environ)))
     return config.resolve(
         options=parameters,
-        words=words,
-        job_file=job_file,
+        words=parameters["words"],
+        job_file=parameters["job_file"],
         environ=os.environ,
         worker={field.name: parameters.get(f"worker_{field.name}") for field in WORKER_FIELDS.values()},
         configuration=find_configuration().files if files is None else files,

@@ -19,7 +19,7 @@ from slurmddp.errors import UsageError
 @click.option(
     "--diff", "as_diff", is_flag=True, help="Print what is added to a batch script of your own; may stand last."
 )
-def render(job_file: Path | None, words: tuple[str, ...], *, as_diff: bool, **parameters: Any) -> None:
+def render(*, as_diff: bool, **parameters: Any) -> None:
     """Print the batch script of a job; nothing is written or submitted.
 
     The output is exactly what `submit` gives to sbatch, so `slurmddp render ... | sbatch` works.
@@ -29,9 +29,11 @@ def render(job_file: Path | None, words: tuple[str, ...], *, as_diff: bool, **pa
     from slurmddp.script.build import build_script
     from slurmddp.script.own_script import diff
 
+    words = parameters["words"]
     if words[1:] and words[-1] == "--diff" and job_files.read_batch_script(words[0]):
-        words, as_diff = words[:-1], True  # behind a script, too: it is no argument that a person wants to review
-    request = build_request(job_file, words, parameters)
+        as_diff = True  # behind a script, too: it is no argument that a person wants to review
+        parameters["words"] = words[:-1]
+    request = build_request(parameters)
     if (Path(request.resolved.spec.runs_dir) / request.resolved.spec.job_name).exists():
         from slurmddp.submission.compatibility import choose_run
 

@@ -1,21 +1,19 @@
 """The request made of a command line: the job, its dependencies, the settings of a sweep, the number of ranks."""
 
 import os
-from collections.abc import Collection, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import click
-import msgspec
+from msgspec import structs
 
 from slurmddp.cli.job_command import print_message, resolve_job
+from slurmddp.cluster import request as requests
+from slurmddp.cluster.request import Request
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.config.resolve import RECIPE, Resolved
 from slurmddp.errors import UsageError
 from slurmddp.text import count, quote_value
-
-if TYPE_CHECKING:
-    from slurmddp.cluster.request import Request
 
 
 def dependency_options(function: Any) -> Any:
@@ -53,9 +51,9 @@ def sweep_options(function: Any) -> Any:
     return sets(zipped(parallel(function)))
 
 
-def build_request(job_file: Path | None, words: tuple[str, ...], parameters: dict[str, Any]) -> "Request":
+def build_request(parameters: dict[str, Any]) -> Request:
     """Return the job that a command line describes: with its dependencies, the values of the cluster, and its array."""
-    resolved = add_dependencies(resolve_job(job_file, words, parameters), parameters["after"], parameters["after_ok"])
+    resolved = add_dependencies(resolve_job(parameters), parameters["after"], parameters["after_ok"])
     if parameters.get("sets") and resolved.origins["resume_args"].startswith(RECIPE):
         resolved = resolved.replace("a sweep has no recipe", resume_args=None, checkpoints=None)
     spec, origin = resolved.spec, resolved.origins["resume_args"]
@@ -67,9 +65,7 @@ def build_request(job_file: Path | None, words: tuple[str, ...], parameters: dic
             "--no-recipe switches this off"
         )
     request = fill(resolved)
-    if "sets" not in parameters:
-        return request
-    return expand_sweep(request, parameters["sets"], zipped=parameters["zipped"], at_once=parameters["max_parallel"])
+    return expand_sweep(request, parameters) if "sets" in parameters else request
 
 
 def add_dependencies(resolved: Resolved, after: Sequence[str], after_ok: Sequence[str]) -> Resolved:
@@ -105,11 +101,12 @@ def _jobs_of_target(word: str, runs_dir: str, option: str) -> list[str]:
     return [job for job in found.jobs[:-1] if job in waiting] + [found.jobs[-1]]
 
 
-def expand_sweep(request: "Request", sets: Sequence[str], *, zipped: bool, at_once: int | None) -> "Request":
+def expand_sweep(request: Request, parameters: Mapping[str, Any]) -> Request:
     """Return the request with an array of one task per setting; unchanged without `--set`.
 
     Raises UsageError for a job of which no sweep can be made.
     """
+    sets, zipped, at_once = parameters["sets"], parameters["zipped"], parameters["max_parallel"]
     if not sets:
         if zipped or at_once:
             raise UsageError("--zip and --max-parallel need a sweep; give --set KEY=VALUE,... too")
@@ -128,26 +125,22 @@ def expand_sweep(request: "Request", sets: Sequence[str], *, zipped: bool, at_on
     from slurmddp.submission import sweep_grid
 
     settings = sweep_grid.settings(sweep_grid.parse(sets), side_by_side=zipped)
-    return msgspec.structs.replace(request, array=Array(sweep_grid.tasks(job, settings), at_once))
+    return structs.replace(request, array=Array(sweep_grid.tasks(job, settings), at_once))
 
 
-def fill(resolved: Resolved) -> "Request":
+def fill(resolved: Resolved) -> Request:
     """Return the job with the values of the cluster, and with the launcher's number of ranks.
 
     A rank has a GPU where the partition has GPUs. Nodes are left out that something speaks against. Prints those, and
     how the launcher's line was read. Raises UsageError when the job has another number of ranks.
     """
-    from slurmddp.cluster.request import build_request, fill_from_cluster
     from slurmddp.submission.bad_nodes import leave_out_bad_nodes
 
-    request = fill_from_cluster(resolved, os.environ)
+    request = requests.fill_from_cluster(resolved, os.environ)
     changed = with_ranks(request.resolved, computed=request.computed)
     if changed is not request.resolved:
-        request = (
-            build_request(changed, request.cluster)
-            if request.cluster
-            else msgspec.structs.replace(request, resolved=changed)
-        )
+        known = request.cluster
+        request = requests.build_request(changed, known) if known else structs.replace(request, resolved=changed)
     spec = request.resolved.spec
     size = f"--gpus-per-node {spec.gpus_per_node}" if spec.gpus_per_node else f"--ntasks-per-node {spec.tasks_per_node}"
     print_reading(resolved, f"--nodes {spec.nodes} {size}")

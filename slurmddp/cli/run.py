@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
@@ -37,14 +36,14 @@ _LOCAL_OPTIONS: Final = (
 @click.command(cls=JobCommand, keys=_LOCAL_OPTIONS, epilog="--gpus-per-node 8 train.py --lr 0.1")
 @click.option("--devices", metavar="N,N...", help="GPUs to use, as in 0,2 [default: as many as there are ranks].")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; the output goes to stderr.")
-def run(job_file: Path | None, words: tuple[str, ...], *, devices: str | None, as_json: bool, **parameters: Any) -> int:
+def run(*, devices: str | None, as_json: bool, **parameters: Any) -> int:
     """Run the same job on this machine, without Slurm (torchrun underneath), or on the nodes of your allocation.
 
     In a shell of `salloc`, the job's script starts its ranks once on all nodes of the allocation; --devices keeps them
     here. The output of rank 0 is printed; each rank also has a file in the run's folder. On this machine, options for
     nodes, queues and set-up in a job file are ignored, except the Python of `venv`.
     """
-    resolved = with_ranks(resolve_job(job_file, words, parameters))
+    resolved = with_ranks(resolve_job(parameters))
     spec = resolved.spec
     if spec.script:
         typed = shlex.join(["bash", *spec.command])

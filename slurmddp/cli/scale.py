@@ -45,9 +45,7 @@ _EXCLUDED: Final = ("nodes", "hold")
 )
 @click.option("--picture", "picture_file", metavar="FILE", help="Plot the result as FILE.png and FILE.svg.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def scale(  # noqa: PLR0913 - an argument for each option
-    job_file: Path | None,
-    words: tuple[str, ...],
+def scale(
     *,
     gpus: str | None,
     scaling: Scaling | None,
@@ -72,7 +70,7 @@ def scale(  # noqa: PLR0913 - an argument for each option
     if not gpus:
         raise UsageError("give the sizes to measure, as in --gpus 1,2,4,8")
     scaling = scaling or "weak"
-    resolved = resolve_job(job_file, words, parameters)
+    resolved = resolve_job(parameters)
     if script := resolved.spec.script:
         raise UsageError(
             f"{quote_value(script.path)} is a batch script, whose size only its author can change; name the "

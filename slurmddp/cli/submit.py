@@ -5,7 +5,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import click
@@ -42,9 +41,7 @@ from slurmddp.submission.submit_once import Submitted
 @click.option("--force", is_flag=True, help="Submit the job even if it can apparently never start on this cluster.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("-v", "--verbose", is_flag=True, help="Print which variables of another job or rank sbatch does not get.")
-def submit(  # noqa: PLR0913 - an argument for each option
-    job_file: Path | None,
-    words: tuple[str, ...],
+def submit(
     *,
     change: bool,
     dry_run: bool,
@@ -62,17 +59,17 @@ def submit(  # noqa: PLR0913 - an argument for each option
     again continues the run from its newest checkpoint. With options alone, as in --nodes 2, the bundled example trains;
     --help-worker has its tasks and options.
     """
-    is_described = job_file or words or any(value not in (None, ()) for value in parameters.values())
+    is_described = any(value not in (None, ()) for value in parameters.values())
     if not (is_described or dry_run):
         typed = "slurmddp submit train.py, or for the bundled example: slurmddp submit --nodes 1"
         question = "No script was given. Train the bundled example on all of a node?"
         confirm(question, f"there is nothing to train; type: {typed}")
     if verbose:
         print_message(f"left out of sbatch's environment: {' '.join(scrubbed(os.environ)) or 'nothing'}")
-    request = build_request(job_file, words, parameters)
+    request = build_request(parameters)
     asked: list[UsageError] = []
     resolved = request.resolved
-    is_given = job_file or resolved.spec.command or set(resolved.program_origins.values()) - {BUILT_IN}
+    is_given = parameters["job_file"] or resolved.spec.command or set(resolved.program_origins.values()) - {BUILT_IN}
     chosen = [] if is_given else ["no COMMAND was given: the bundled example trains"]
     if not change:
         request = choose_run(request, os.environ, chosen.append, ask=asked.append)

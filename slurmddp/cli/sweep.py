@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -50,22 +49,13 @@ class _Sweep(JobCommand):
 @click.option("--dry-run", is_flag=True, help="Print the script and the answer of sbatch; nothing is queued.")
 @click.option("--force", is_flag=True, help="Submit jobs even if they can apparently never start on this cluster.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def sweep(
-    job_file: Path | None,
-    words: tuple[str, ...],
-    *,
-    change: bool,
-    dry_run: bool,
-    force: bool,
-    as_json: bool,
-    **parameters: Any,
-) -> int:
+def sweep(*, change: bool, dry_run: bool, force: bool, as_json: bool, **parameters: Any) -> int:
     """Submit many settings of a job as one array; stdout is only its id.
 
     Each setting is a run in the folder of the sweep, and is requeued and resumed like any run. The same command again
     submits only the missing settings. `slurmddp sweep results` shows the results.
     """
-    request = build_request(job_file, words, parameters)
+    request = build_request(parameters)
     array = request.array
     if array is None:
         raise UsageError("there is nothing to sweep over; give --set KEY=VALUE,..., as in --set lr=1e-3,1e-4")
