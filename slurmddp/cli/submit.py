@@ -77,14 +77,9 @@ def submit(
         print_dry_run(request, chosen, change=change, force=force, as_json=as_json, found=asked)
         return 0
     waits = wait or follow
+    accepted = partial(print_accepted, request=request, chosen=chosen, as_json=as_json, later=waits)
     job = submitting.submit(
-        request,
-        change=change,
-        environ=os.environ,
-        notice=print_message,
-        chain=chain,
-        force=force,
-        accepted=partial(print_accepted, request=request, chosen=chosen, as_json=as_json, later=waits),
+        request, change=change, environ=os.environ, notice=print_message, chain=chain, force=force, accepted=accepted
     )
     check_recorded(job)
     if job.broken:
@@ -115,7 +110,7 @@ def print_accepted(job: Submitted, request: Request, chosen: list[str], *, as_js
     """Print the id of a queued job, or its record as JSON if that does not come later; and once what was chosen."""
     try:
         if not (as_json and later):
-            _print_result(_result(job), as_json=as_json)
+            print_result({"jobs": [_result(job)]}, [job.job_id.number], as_json=as_json)
     finally:
         print_message(*chosen, f"{request.summary} (job {job.job_id.number})")
         chosen.clear()
@@ -157,11 +152,6 @@ def _result(job: Submitted) -> dict[str, Any]:
     }
 
 
-def _print_result(result: dict[str, Any], *, as_json: bool) -> None:
-    print_result({"jobs": [result]}, [result["job_id"]], as_json=as_json)
-    sys.stdout.flush()
-
-
 def _wait(job: Submitted, run: RunDir, number: str, *, show: bool, as_json: bool) -> int:
     """Wait for the end of a job, or of a task of an array, and print how it ended; return the exit status."""
     from slurmddp.cli.status_format import details, format_labelled
@@ -172,13 +162,12 @@ def _wait(job: Submitted, run: RunDir, number: str, *, show: bool, as_json: bool
     from slurmddp.runs.lookup import Target
 
     result = {**_result(job), "job_id": number, "run": str(run.path)}
+    show_line = print_message if show else None
     try:
-        ended = following.wait_for_job(
-            run, number, os.environ, show=print_message if show else None, notice=print_message
-        )
+        ended = following.wait_for_job(run, number, os.environ, show=show_line, notice=print_message)
     except (KeyboardInterrupt, SlurmddpError) as error:
         if as_json:
-            _print_result(result, as_json=True)
+            print_json(jobs=[result])
         if isinstance(error, KeyboardInterrupt):
             print_message(f"job {number} continues; to cancel it, type: slurmddp cancel {number}")
         raise
@@ -188,11 +177,8 @@ def _wait(job: Submitted, run: RunDir, number: str, *, show: bool, as_json: bool
     except SlurmddpError as error:
         print_message(f"the cause of the failure is not known: {error}")
     if as_json:
-        cause = asdict(diagnosis) if diagnosis else None
-        _print_result(
-            result | {"state": ended.word, "outcome": ended.kind, "reason": ended.reason, "diagnosis": cause},
-            as_json=True,
-        )
+        end = {"state": ended.word, "outcome": ended.kind, "reason": ended.reason}
+        print_json(jobs=[{**result, **end, "diagnosis": asdict(diagnosis) if diagnosis else None}])
     told_by_diagnosis = ("why", "next") if diagnosis and diagnosis.sure == "certain" else ()
     for status in query_jobs([Target(run, (number,))], os.environ):
         more = (one for one in details(status) if one[0] not in told_by_diagnosis)
