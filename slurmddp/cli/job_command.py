@@ -7,9 +7,10 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import Any, Final, TextIO
 
 import click
+from click.shell_completion import CompletionItem
 
 from slurmddp.cli import commands_with
 from slurmddp.config import job_files
@@ -21,9 +22,6 @@ from slurmddp.config.toml import Source
 from slurmddp.config.worker_options import WORKER_FIELDS
 from slurmddp.errors import UsageError
 from slurmddp.text import quote_value, suggest
-
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
 
 _JOB_ONLY: Final = frozenset(
     {"-N", "--nodes", "--ntasks-per-node", "--gpus-per-node", "--cpus-per-task", "--partition", "--account", "--qos"}
@@ -80,11 +78,8 @@ class JobCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Separate COMMAND, and let click parse the options."""
-        takes_value: dict[str, bool] = {}
-        """For each spelling of an option, whether a value follows it."""
-        for item in self.params:
-            if isinstance(item, click.Option):
-                takes_value |= dict.fromkeys((*item.opts, *item.secondary_opts), not item.is_flag)
+        options = [item for item in self.params if isinstance(item, click.Option)]
+        takes_value = {name: not item.is_flag for item in options for name in (*item.opts, *item.secondary_opts)}
         own, job_file, words = split_command_line(args, takes_value)
         for before, word in pairwise(("", *own)):
             is_long = f"-{word}".partition("=")[0] in takes_value and word not in takes_value
@@ -108,12 +103,10 @@ class JobCommand(click.Command):
         ctx.params["words"] = words
         return rest
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete options before COMMAND, and file names elsewhere."""
         if not ctx.params.get("words") and incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
-        from click.shell_completion import CompletionItem
-
         return [CompletionItem(incomplete, type="file")]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
