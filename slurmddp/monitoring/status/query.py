@@ -5,8 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
-from itertools import groupby
-from operator import attrgetter
 from typing import Any, Final, cast
 
 from slurmddp.monitoring.status.job_status import (
@@ -68,10 +66,7 @@ def query_targets(
         return rows or [_from_files(job, answers, histories)]
 
     grouped = [[status for job in group for status in statuses(job)] for group in wanted]
-    return [
-        [one for run, own in groupby(group, attrgetter("run")) for one in histories.add_totals(run, [*own])]
-        for group in grouped
-    ]
+    return [histories.add_totals(target.run, group) for target, group in zip(targets, grouped, strict=True)]
 
 
 def read_facts(run: RunDir, statuses: Sequence[JobStatus], history: History | None = None) -> Run:
