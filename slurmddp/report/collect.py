@@ -148,7 +148,7 @@ def collect_rows(targets: Sequence[Target], environ: Mapping[str, str], since: f
 
 def _collect_row(facts: Run, records: Sequence[Mapping[str, Any]], now: float) -> Report:
     timeline = build_timeline(facts, records, now=now)
-    figures = compute_figures(timeline, count_gpus(read_spec(facts.folder)))
+    figures = compute_figures(timeline, count_gpus(facts.folder))
     return Report(facts=facts, written=now, submissions=tuple(records), timeline=timeline, figures=figures)
 
 

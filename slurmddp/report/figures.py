@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from slurmddp.monitoring.status import JobStatus, read_facts
-from slurmddp.monitoring.status.job_status import count_gpus, read_spec
+from slurmddp.monitoring.status.job_status import count_gpus
 from slurmddp.report.attempts import TimeKind
 from slurmddp.report.timeline import Timeline, build_timeline
 from slurmddp.runs.layout import RunDir
@@ -86,4 +86,4 @@ def _divide(part: float | None, whole: float) -> float | None:
 def collect_figures(run: RunDir, statuses: Sequence[JobStatus], *, now: float) -> Figures:
     """Return a run in numbers, from the files of the run and the status of its jobs, without its diagnosis."""
     timeline = build_timeline(read_facts(run, statuses), find_all_jobs(run).records, now=now)
-    return compute_figures(timeline, count_gpus(read_spec(run)))
+    return compute_figures(timeline, count_gpus(run))

@@ -1,7 +1,7 @@
 """The status of a job as values, and its progress, which is read from the run's files. No processes."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -129,9 +129,9 @@ def read_spec(run: RunDir) -> dict[str, Any]:
     return {}
 
 
-def count_gpus(spec: Mapping[str, Any]) -> int:
+def count_gpus(run: RunDir) -> int:
     """Return the GPUs of a node, by the job as it was last submitted."""
-    number = str(spec.get("gpus-per-node", "")).rpartition(":")[2]
+    number = str(read_spec(run).get("gpus-per-node", "")).rpartition(":")[2]
     return int(number) if re.fullmatch("[0-9]{1,3}", number) else 0
 
 

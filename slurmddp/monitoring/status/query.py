@@ -7,14 +7,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, Final, cast
 
-from slurmddp.monitoring.status.job_status import (
-    JobStatus,
-    Progress,
-    count_gpus,
-    last_seen,
-    read_progress,
-    read_spec,
-)
+from slurmddp.monitoring.status.job_status import JobStatus, Progress, count_gpus, last_seen, read_progress
 from slurmddp.monitoring.status.slurm_answers import FEW, Answers, RequestedJob
 from slurmddp.outcome import Kind, Outcome
 from slurmddp.runs.allocations import Allocation, allocations_of, list_allocations
@@ -146,7 +139,7 @@ class _RunHistories:
         if run is None or self.brief or not (history and history.events and history.is_whole):
             return statuses
         allocations = list_allocations(read_facts(run, statuses, history), now=self.now)
-        gpus = count_gpus(read_spec(run))
+        gpus = count_gpus(run)
         return [_add_total(one, allocations, gpus) for one in statuses]
 
     def read_progress(self, run: RunDir, job: Job) -> Progress | None:
