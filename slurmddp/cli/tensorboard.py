@@ -31,16 +31,11 @@ def tensorboard(target: str | None, *, runs_dir: str, port: int | None) -> None:
     stdout is the address. It contains a secret, so that other users of this machine cannot open it. To open it from
     your own machine, use the ssh command that is printed, too.
     """
-    folder = Path(runs_dir).absolute()
-    if target is None:
-        if not folder.is_dir():
-            raise UsageError(f"there are no runs in {quote_value(runs_dir)}; give a RUN, or --runs-dir")
-    else:
-        folder = find_run(target, runs_dir).tensorboard
-        if not folder.is_dir():
-            raise UsageError(
-                f"run {quote_value(target)} has no data for TensorBoard; give the bundled worker --tensorboard"
-            )
+    run = find_run(target, runs_dir) if target else None
+    folder = run.tensorboard if run else Path(runs_dir).absolute()
+    if not folder.is_dir():
+        own = f"run {quote_value(target)} has no data for TensorBoard; give the bundled worker --tensorboard"
+        raise UsageError(own if run else f"there are no runs in {quote_value(runs_dir)}; give a RUN, or --runs-dir")
     url = _start_server(folder, port)
     at = urlsplit(url).port
     click.echo(url)
