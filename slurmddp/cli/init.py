@@ -9,8 +9,8 @@ import click
 
 from slurmddp.cli.job_command import build_option, print_message
 from slurmddp.cli.run_arguments import TEXT
+from slurmddp.cluster import inspect
 from slurmddp.cluster.limits import find_problems
-from slurmddp.cluster.partitions import Cluster
 from slurmddp.config.job_files import OTHER_FORMATS
 from slurmddp.config.job_spec import JOB_FIELDS, JobSpec
 from slurmddp.config.option_types import convert, unknown
@@ -59,7 +59,11 @@ def init(file: str | None, example: str | None, **options: Any) -> None:
             raise _already_exists(path)
     typed = shlex.quote(str(job))
     name = job_template.choose_name(job, script)
-    cluster = _inspect_cluster()
+    cluster = None
+    try:
+        cluster = inspect.query_cluster(os.environ, timeout_s=_TIMEOUT_S, accounts=True)
+    except ClusterError as error:
+        print_message(f"the job file has no values of a cluster: {error}")
     if cluster and (problems := find_problems(wanted, cluster)):
         raise ClusterError("; ".join(problems))
     texts = [job_template.build_job_file(cluster, script=script, name=name, file=typed, given=given)]
@@ -104,16 +108,6 @@ def _check(job: Path, script: str | None, *, must_exist: bool) -> None:
             f"there is no script {quote_value(str(folder / script))}; give one that exists, or the job file to write: "
             "slurmddp init NAME.toml, or write a script, too: slurmddp init --example steps"
         )
-
-
-def _inspect_cluster() -> Cluster | None:
-    from slurmddp.cluster.inspect import query_cluster
-
-    try:
-        return query_cluster(os.environ, timeout_s=_TIMEOUT_S, accounts=True)
-    except ClusterError as error:
-        print_message(f"the job file has no values of a cluster: {error}")
-        return None
 
 
 def _write(texts: dict[Path, str]) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 
 from slurmddp import sandbox as sandboxes
+from slurmddp.cli.screen import print_result
 from slurmddp.errors import ClusterError
 from slurmddp.text import format_table
 
@@ -112,14 +113,11 @@ def env(name: str) -> None:
 @sandbox.command(short_help="Show what runs in a sandbox, and where its logs are.")
 @_name
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.pass_context
-def status(context: click.Context, name: str, *, as_json: bool) -> None:
+def status(name: str, *, as_json: bool) -> int:
     """Show whether a sandbox is up, what runs in it, and where its logs are; exit with 1 if it is not up."""
-    from slurmddp.cli.screen import print_result
-
     report = sandboxes.report(name)
     print_result(report, _format_report(report) if report["up"] else [_explain_not_up(name)], as_json=as_json)
-    context.exit(0 if report["up"] else 1)
+    return 0 if report["up"] else 1
 
 
 def _format_report(report: Mapping[str, Any]) -> list[str]:
