@@ -82,14 +82,8 @@ def check_cluster(request: Request, script: bytes | None, environ: Mapping[str, 
         yield finding("slurm", "silent", what=request.silence)
         return
     release = re.match(r"\d\d\.\d\d", cluster.version)
-    is_tested = release is None or TESTED[0] <= release[0] <= TESTED[-1]
-    yield finding(
-        "slurm",
-        "ok" if is_tested else "untested",
-        name=cluster.name,
-        version=cluster.version,
-        tested=", ".join(TESTED),
-    )
+    case = "ok" if release is None or TESTED[0] <= release[0] <= TESTED[-1] else "untested"
+    yield finding("slurm", case, name=cluster.name, version=cluster.version, tested=", ".join(TESTED))
     found = [finding("request", "refused", what=problem) for problem in find_problems(spec, cluster)]
     yield from found or [finding("request", "ok")]
     yield from _check_sbatch(script, environ)

@@ -32,7 +32,7 @@ from slurmddp.slurm import client
 from slurmddp.submission import allocation
 from slurmddp.submission import submit as submitting
 from slurmddp.submission.cancel import cancel, unfinished_jobs
-from slurmddp.submission.submit_once import Notice
+from slurmddp.submission.submit_once import Notice, Submitted
 from slurmddp.text import count
 
 NODE_CHECK: Final = ("-m", "slurmddp.runtime.health.check")
@@ -57,23 +57,17 @@ def check_by_job(resolved: Resolved, environ: Mapping[str, str], notice: Notice)
         request = fill_from_cluster(resolved, environ)
         spec = build_check_spec(request.resolved.spec, folder)
         request = msgspec.structs.replace(request, resolved=Resolved(spec, request.resolved.origins))
-        numbers: list[str] = []
+        queued: list[Submitted] = []
         try:
-            done = submitting.submit(
-                request,
-                change=True,
-                environ=environ,
-                notice=notice,
-                accepted=lambda done: numbers.append(done.job_id.number),
-            )
-            notice(f"job {numbers[0]} checks {count(spec.nodes, 'node')}")
-            follow.wait_for_job(done.run, numbers[0], environ, notice=notice)
+            done = submitting.submit(request, change=True, environ=environ, notice=notice, accepted=queued.append)
+            notice(f"job {done.job_id.number} checks {count(spec.nodes, 'node')}")
+            follow.wait_for_job(done.run, done.job_id.number, environ, notice=notice)
         except BaseException:
-            for number in numbers:
+            for job in queued:
                 with suppress(ClusterError):  # and it writes nothing more once it has ended
-                    cancel(unfinished_jobs([Target(None, (number,))], environ), environ, notice)
+                    cancel(unfinished_jobs([Target(None, (job.job_id.number,))], environ), environ, notice)
             raise
-        return list(read_findings(done.run, numbers[0]))
+        return list(read_findings(done.run, done.job_id.number))
 
 
 def check_by_step(resolved: Resolved, environ: Mapping[str, str], notice: Notice) -> list[Finding]:
