@@ -85,9 +85,7 @@ class WatchApp(App[None]):
     async def _poll(self) -> None:
         while True:
             try:
-                self._jobs = await sources.run_in_thread(
-                    lambda: sources.query(self._words, self._runs_dir, self._environ)
-                )
+                self._jobs = await sources.run_in_thread(sources.query, self._words, self._runs_dir, self._environ)
                 self._asked_at = time.time()
                 self._trouble = next((job.silence for job in self._jobs if job.silence), "")
                 self._table.show(self._jobs)
@@ -104,7 +102,7 @@ class WatchApp(App[None]):
         while True:
             if job := self._job:
                 rank = self._rank
-                view = await sources.run_in_thread(lambda: sources.read_files(job, rank))  # noqa: B023 it is awaited here
+                view = await sources.run_in_thread(sources.read_files, job, rank)
                 if job == self._job and rank == self._rank:
                     self._show_files(replace(job, progress=view.progress), view)
             await _wait(self._read_now, READ_S)

@@ -4,8 +4,8 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Final, TypeVar
+from functools import lru_cache, partial
+from typing import Any, Final, TypeVar
 
 from slurmddp.background import run_in_background
 from slurmddp.errors import UsageError
@@ -36,9 +36,9 @@ Point = tuple[float, float]
 """A step and its value."""
 
 
-async def run_in_thread(work: Callable[[], Result]) -> Result:
+async def run_in_thread(work: Callable[..., Result], *arguments: Any) -> Result:
     """Return the result of `work`, done in a daemon thread: unlike Textual's threads, it does not delay the exit."""
-    return await asyncio.shield(asyncio.wrap_future(run_in_background(work)))
+    return await asyncio.shield(asyncio.wrap_future(run_in_background(partial(work, *arguments))))
 
 
 def query(words: Sequence[str], runs_dir: str, environ: Environ) -> list[JobStatus]:
