@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -65,18 +65,14 @@ def attempt_sources(
 ) -> list[Source]:
     """Return the existing files of these ranks in order; for None, those of all ranks and of the launchers."""
     hosts = hosts or Hosts(run, job_id, attempt)
-    files = _files(run, job_id, attempt, ranks)
-    return sorted((Source(path, kind, number, attempt, hosts) for kind, number, path in files), key=attrgetter("order"))
-
-
-def _files(run: RunDir, job_id: str, attempt: str, ranks: Collection[int] | None) -> Iterator[tuple[Kind, int, Path]]:
     if ranks is not None:
-        yield from (("rank", rank, path) for rank in ranks if (path := run.rank_log(job_id, attempt, rank)).exists())
-        return
-    folder = run.attempt(job_id, attempt)
+        named = ((rank, run.rank_log(job_id, attempt, rank)) for rank in sorted(ranks))
+        return [Source(path, "rank", rank, attempt, hosts) for rank, path in named if path.exists()]
+    folder, found = run.attempt(job_id, attempt), list[Source]()
     for name in os.listdir(folder) if folder.is_dir() else ():  # noqa: PTH208 names alone: there may be thousands
         if match := _FILE.fullmatch(name):
-            yield "node" if match[1] else "rank", int(match[2]), folder / name
+            found.append(Source(folder / name, "node" if match[1] else "rank", int(match[2]), attempt, hosts))
+    return sorted(found, key=attrgetter("order"))
 
 
 class Hosts:
