@@ -17,7 +17,7 @@ from slurmddp.cluster.request import Request
 from slurmddp.config.job_array import Array, Task, folder_name
 from slurmddp.config.option_types import unknown
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.monitoring.logs.merge import last_lines_of_settings
+from slurmddp.monitoring.logs.merge import Selection, lines
 from slurmddp.monitoring.status import query_jobs
 from slurmddp.outcome import Kind, Outcome
 from slurmddp.runs import history, lookup
@@ -167,12 +167,14 @@ def results(run: RunDir, environ: Mapping[str, str]) -> list[Result]:
 
 
 def last_printed(run: RunDir) -> dict[RunDir, str]:
-    """Return the last line that rank 0 of each setting has printed and that is not blank; empty without one."""
-    found = last_lines_of_settings(lookup.find_all_jobs(run), _MOST_BLANK)
-    return {
-        setting: next(filter(None, (" ".join(clean_line(line.text).split()) for line in reversed(printed))), "")
-        for setting, printed in found.items()
-    }
+    """Return the last line that is not blank of rank 0 of each setting, in its newest attempt; empty without one."""
+    found: dict[RunDir, str] = {}
+    for job_id, setting in lookup.find_all_jobs(run).tasks.items():
+        wanted = Selection(run=setting, job_id=job_id, batch=False)
+        if wanted.attempts() or setting not in found:
+            texts = (" ".join(clean_line(line.text).split()) for line in reversed([*lines(wanted, _MOST_BLANK)]))
+            found[setting] = next(filter(None, texts), "")
+    return found
 
 
 def ranked(found: list[Result], by: str, *, highest: bool) -> list[Result]:

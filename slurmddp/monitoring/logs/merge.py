@@ -21,7 +21,6 @@ from typing import Final, Literal, NamedTuple
 from slurmddp.errors import UsageError
 from slurmddp.monitoring.logs import log_files
 from slurmddp.monitoring.logs.log_files import Source
-from slurmddp.runs import lookup
 from slurmddp.runs.exit_records import decisive_record, read_records
 from slurmddp.runs.history import LogPart, read_outline
 from slurmddp.runs.layout import RunDir
@@ -124,15 +123,6 @@ def lines(wanted: Selection, tail: int | None = None) -> Iterator[Line]:
         if len(found) >= tail:
             break
     return iter(found)
-
-
-def last_lines_of_settings(sweep: lookup.Target, count: int) -> dict[RunDir, list[Line]]:
-    """Return the last lines of rank 0 of each setting of a sweep, in the newest attempt of its newest job with one."""
-    found: dict[RunDir, list[Line]] = {}
-    for job_id, run in sweep.tasks.items():
-        wanted = Selection(run=run, job_id=job_id, batch=False)
-        found[run] = [*lines(wanted, count)] if wanted.attempts() else found.get(run, [])
-    return found
 
 
 _Timed = tuple[float, Line]
