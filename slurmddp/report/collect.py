@@ -218,6 +218,7 @@ def make_json(report: Report) -> dict[str, Any]:
 
 
 def _attempt_json(attempt: TimedAttempt, cause: Diagnosis | None) -> dict[str, Any]:
+    steps, spans = attempt.progress, (*attempt.before, *attempt.spans)
     return {
         "job_id": attempt.job_id,
         "attempt": attempt.name,
@@ -226,11 +227,6 @@ def _attempt_json(attempt: TimedAttempt, cause: Diagnosis | None) -> dict[str, A
         "outcome": attempt.outcome.kind,
         "reason": attempt.outcome.reason,
         "cause": cause.cause if cause else None,
-        "steps": {"first": attempt.progress.first, "last": attempt.progress.last, "kept": attempt.kept}
-        if attempt.progress
-        else None,
-        "spans": [
-            {"kind": span.kind, "begin": span.begin, "seconds": span.seconds}
-            for span in (*attempt.before, *attempt.spans)
-        ],
+        "steps": {"first": steps.first, "last": steps.last, "kept": attempt.kept} if steps else None,
+        "spans": [{"kind": span.kind, "begin": span.begin, "seconds": span.seconds} for span in spans],
     }

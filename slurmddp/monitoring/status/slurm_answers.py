@@ -125,10 +125,8 @@ class Answers:
                 continue
             shown = {row.job_id: row for row in newest_rows(matching_rows(job, self.details.jobs))}
             for number, row in enumerate(rows):
-                if more := shown.get(row.job_id):
-                    rows[number] = row._replace(
-                        exit_status=more.exit_status, restarts=more.restarts, preempted=more.preempted
-                    )
+                own = shown.get(row.job_id, row)
+                rows[number] = row._replace(exit_status=own.exit_status, restarts=own.restarts, preempted=own.preempted)
             self.rows[job] = rows or list(shown.values())
 
 
