@@ -88,12 +88,9 @@ def _format_memory(megabytes: Sequence[int]) -> str:
 
 def _format_gpus(groups: Sequence[Nodes]) -> str:
     """Return the GPUs of a node in the form of --gpus-per-node."""
-    if len({group.gpu_counts for group in groups}) > 1:
+    if len({group.gpu_counts for group in groups}) != 1:
         return _format_range([group.gpus for group in groups])
-    if not groups:
-        return "-"
-    counts = groups[0].gpu_counts
-    return ",".join(f"{kind}:{count}" if kind else str(count) for kind, count in counts) or "0"
+    return ",".join(f"{kind}:{count}" if kind else str(count) for kind, count in groups[0].gpu_counts) or "0"
 
 
 def _notes(found: Cluster) -> Iterator[str]:
@@ -106,10 +103,9 @@ def _notes(found: Cluster) -> Iterator[str]:
         yield f"Your accounts: {_join_names(tuple(names)) or 'none'}"
     if found.qos is not None:
         yield f"Your QOS: {_join_names(found.qos) or 'none'}"
-    for partition in found.partitions:
-        if partition.unseen:
-            name = escape_text(partition.name)
-            yield f"Not known: the {partition.unseen} nodes of {name}, which this site does not show to you"
+    for one in found.partitions:
+        if one.unseen:
+            yield f"Not known: the {one.unseen} nodes of {escape_text(one.name)}, which this site does not show to you"
     yield from (f"Not known: {escape_text(line)}" for line in found.unlearned)
 
 

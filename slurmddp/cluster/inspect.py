@@ -54,15 +54,14 @@ def query_cluster(environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S, a
 
 
 def _with_accounts(cluster: Cluster, config: Record, environ: Mapping[str, str], timeout_s: float) -> Cluster:
-    unlearned = (*cluster.unlearned, "accounts and QOS: this cluster has no accounting")
     if parse_word(config.get("AccountingStorageType", "")).rpartition("/")[2] in ("", "none"):
-        return replace(cluster, unlearned=unlearned)
+        return replace(cluster, unlearned=("accounts and QOS: this cluster has no accounting",))
     where = ("user", f"name={environment.user()}", f"cluster={cluster.name}", "withassoc")
     membership = commands.list_accounts(*where, columns="DefaultAccount,Account,QOS")
     try:
         user = client.query(membership, environ, timeout_s=timeout_s)
     except ClusterError as error:
-        return replace(cluster, unlearned=(*cluster.unlearned, f"accounts and QOS: {error}"))
+        return replace(cluster, unlearned=(f"accounts and QOS: {error}",))
     return replace(cluster, **parse_membership(user))
 
 

@@ -39,9 +39,8 @@ def _named(spec: JobSpec, cluster: Cluster) -> tuple[Partition, ...] | str:
     known = [partition.name for partition in cluster.partitions]
     open_to_all = [partition.name for partition in cluster.partitions if not partition.hidden]
     if spec.partition is None:
-        return tuple(cluster.partitions_of(None)) or (
-            f"this cluster has no default partition; name one by --partition: {_some(open_to_all)}"
-        )
+        none = f"this cluster has no default partition; name one by --partition: {_some(open_to_all)}"
+        return tuple(cluster.partitions_of(None)) or none
     for name in spec.partition.split(","):
         if name not in known:
             hint = suggest(name, open_to_all, f"there are {_some(open_to_all)}", show=quote_value)
@@ -168,11 +167,8 @@ def waits_for_nodes(spec: JobSpec, cluster: Cluster) -> bool:
     """Return whether the job needs nodes that are down or drained now, and waits for them."""
     partitions = cluster.partitions_of(spec.partition)
     found = [nodes for partition in partitions for nodes in partition.nodes if _has_all(spec, nodes)]
-    return (
-        sum(nodes.count for nodes in found if nodes.usable)
-        < spec.allocated_nodes
-        <= sum(nodes.count for nodes in found)
-    )
+    usable = sum(nodes.count for nodes in found if nodes.usable)
+    return usable < spec.allocated_nodes <= sum(nodes.count for nodes in found)
 
 
 def _some(names: Iterable[str]) -> str:

@@ -47,11 +47,9 @@ class Request(msgspec.Struct, frozen=True):
         size += f" and {count(spec.spares, 'spare node')}" if spec.spares else ""
         is_shared = 0 < spec.gpus < spec.tasks_per_node
         shares = f" ({spec.tasks_per_node} share {_format_gpus(spec)} on each node)" if is_shared else ""
-        words = [size, count(spec.nodes * spec.tasks_per_node, "rank") + shares]
-        if name := spec.partition or (partition.name if partition else ""):
-            words.append(f"partition {name}")
-        if limit := _time_limit(spec, partition):
-            words.append(limit)
+        ranks = count(spec.nodes * spec.tasks_per_node, "rank") + shares
+        name = spec.partition or (partition.name if partition else "")
+        words = filter(None, (size, ranks, f"partition {name}" if name else "", _time_limit(spec, partition)))
         settings = "each setting " if self.array else ""
         return f"{spec.job_name}: {settings}{', '.join(words)}"
 
