@@ -49,18 +49,16 @@ def fitting_nodes(spec: JobSpec, partition: Partition) -> tuple[Nodes, ...]:
     They are chosen from the usable nodes, or from all nodes when none is usable. Nodes without GPUs count only when no
     fitting node has GPUs.
     """
-    known = tuple(nodes for nodes in partition.usable or partition.nodes if _fits(spec, nodes))
-    return tuple(nodes for nodes in known if nodes.gpus) or known
-
-
-def _fits(spec: JobSpec, nodes: Nodes) -> bool:
-    wanted, excluded = names_in(spec.nodelist), names_in(spec.exclude)
-    return (
-        nodes.gpus_of(spec.gpu_type) >= spec.gpus
-        and features_of(spec.constraint) <= set(nodes.features)
+    wanted, excluded, features = names_in(spec.nodelist), names_in(spec.exclude), features_of(spec.constraint)
+    known = tuple(
+        nodes
+        for nodes in partition.usable or partition.nodes
+        if nodes.gpus_of(spec.gpu_type) >= spec.gpus
+        and features <= set(nodes.features)
         and (not wanted or not wanted.isdisjoint(names_in(nodes.names)))
         and (not excluded or not names_in(nodes.names) <= excluded)
     )
+    return tuple(nodes for nodes in known if nodes.gpus) or known
 
 
 def features_of(constraint: str | None) -> set[str]:
