@@ -38,32 +38,18 @@ _PLAIN: Final = dict.fromkeys(("time", "nohup", "command", "stdbuf", "setsid"), 
 _PREFIXES: Final = _PLAIN | {"exec": "-a", "nice": "-n", "env": "-u", "timeout": "-k -s"}
 """Words before a command, each with its options that take a value."""
 _POSITIONAL: Final = re.compile(rb"\$\{?[#!]?[1-9@*#]")
+"""An argument of the script, or of a function."""
 
 
 class Launch(NamedTuple):
     """The statement that starts the ranks."""
 
-    start: int
-    end: int
-    """Its place in the text, in bytes."""
-    function_at: int
-    """Where the function is put: before the outermost statement around it."""
     line: int
     text: bytes
-    """What the function runs."""
-    is_exec: bool
-    """Whether the script ends with it (`exec srun ...`)."""
-    is_background: bool
-    """Whether a shell of its own runs it, to which `$!` belongs (`srun ... &`)."""
     is_repeated: bool
     """Whether it stands in a loop, or in a function that is called more than once."""
-    varying: tuple[str, ...]
-    """Words of a shell of which the values tell its starts apart."""
-
-    @property
-    def is_positional(self) -> bool:
-        """Whether it uses the arguments of the script, or of the function in which it stands."""
-        return _POSITIONAL.search(self.text) is not None
+    wrapped: bytes
+    """The script with the statement as a function, and in its place the word that has it supervised."""
 
 
 class _Candidate(NamedTuple):
@@ -77,11 +63,6 @@ class _Candidate(NamedTuple):
     @property
     def line(self) -> int:
         return self.node.start_point[0] + 1
-
-    @property
-    def rank(self) -> tuple[bool, int, int]:
-        """The candidate with the least is the launch."""
-        return self.is_one_task, -self.strength, self.node.start_byte
 
 
 def find_launch(path: str, text: bytes, line: int | None = None) -> tuple[Launch, tuple[str, ...]]:
@@ -97,7 +78,8 @@ def find_launch(path: str, text: bytes, line: int | None = None) -> tuple[Launch
         if not candidates:
             raise UsageError(f"--launch-line {line}: {quote_value(path)} has no command there that can be wrapped")
     else:
-        candidates = sorted((one for one in _commands(root) if one.strength), key=lambda one: one.rank)
+        likely = (one for one in _commands(root) if one.strength)
+        candidates = sorted(likely, key=lambda one: (one.is_one_task, -one.strength))
     if not candidates:
         raise UsageError(_explain_none(root, path))
     chosen = candidates[0]
@@ -250,25 +232,24 @@ def _launch(chosen: _Candidate, text: bytes, place: str) -> Launch:
                 )
             first = last = around.pop()
     start, end, repeated = first.start_byte, last.end_byte, _find_repeated(chosen)
-    varying = _find_varying(chosen.around[0], repeated, range(start, end))
     body = text[start:end]
     is_exec = first is chosen.node and _words(first)[:1] == ["exec"]
     body = re.sub(rb"\Aexec\s+(?!-)", b"", body) if is_exec else body
+    functions = b"slurmddp_launch() {\n%b\n}\n" % body
+    if repeated:
+        varying = _find_varying(chosen.around[0], repeated, range(start, end))
+        words = " ".join(dict.fromkeys(('"$@"', *varying)))
+        functions = f"slurmddp_training() {{ printf '%s\\n' {words}; }}\n".encode() + functions
     at = (*around[1:], first)[0].start_byte
     head = text.rfind(b"\n", 0, at) + 1
     whole = around[-1] if around and around[-1].type == "redirected_statement" else last
-    is_background = whole.next_sibling is not None and whole.next_sibling.type == "&"
-    return Launch(
-        start=start,
-        end=end,
-        function_at=at if text[head:at].strip() else head,
-        line=first.start_point[0] + 1,
-        text=body,
-        is_exec=is_exec,
-        is_background=is_background,
-        is_repeated=bool(repeated),
-        varying=tuple(dict.fromkeys(varying)),
-    )
+    is_background = whole.next_sibling is not None and whole.next_sibling.type == "&"  # `$!` is a shell's already
+    word = b"slurmddp_supervise" if is_background else b"slurmddp_run"
+    word += b' "$@"' if repeated or _POSITIONAL.search(body) else b""
+    word = b"{ %b; exit; }" % word if is_exec else word
+    function_at = at if text[head:at].strip() else head
+    wrapped = b"".join((text[:function_at], functions, text[function_at:start], word, text[end:]))
+    return Launch(first.start_point[0] + 1, body, bool(repeated), wrapped)
 
 
 def _background_loop(chosen: _Candidate) -> Node | None:
