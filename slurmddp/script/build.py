@@ -81,7 +81,8 @@ def _add_to_own_script(spec: JobSpec, own: BatchScript, reset_number: int) -> Sc
 
     launch, notices = find_launch(own.path, own.text, spec.launch_line)
     signal = [] if own.get("signal") and not spec.signal_lead else [("signal", f"USR2@{spec.lead_s}")]
-    header = "".join(f" --{quoting.option(key, value)}" for key, value in (*own.header, *signal))
+    words = [key if value is None else f"{key}={quoting.header(value)}" for key, value in (*own.header, *signal)]
+    header = "".join(f" --{word}" for word in words)
     preamble = render_preamble(spec, reset_number=reset_number, repeated_launch=launch.is_repeated)
     if (given := own.get("no-kill")) and given.value not in ("no", "off"):
         what = "by --no-kill, a job whose first node is lost runs on to its time limit without its script"

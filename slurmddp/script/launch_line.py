@@ -13,6 +13,7 @@ import tree_sitter
 import tree_sitter_bash
 from tree_sitter import Node
 
+from slurmddp.attach.site.sitecustomize import LAUNCHER_MODULES
 from slurmddp.errors import UsageError
 from slurmddp.text import quote_value
 
@@ -23,9 +24,6 @@ _LAUNCHERS, _CONTAINERS, _SHELLS, _RUNNERS, _REMOTE, _HELPERS, _HELPER_MODULES, 
     frozenset(words) for words in _WORDS.values()
 )
 """Names of programs, and of the parser's nodes, in the order of the file."""
-_LAUNCHER_MODULE: Final = re.compile(
-    r"torch\.distributed\.(run|launch)|accelerate\.commands\.launch|deepspeed\.launcher"
-)
 _PYTHON: Final = re.compile(r"(python[\d.]*|pypy3?)\}?|\$\{?\w*(py|PY)\w*\}?")
 """The name of a Python, also in a variable, as `"${PYTHON_BIN}"`."""
 _TRAINS: Final = re.compile(r"(python[\d.]*|torchrun|accelerate|deepspeed|apptainer|singularity|uv|.*\.(py|sh))")
@@ -132,7 +130,7 @@ def _judge_python(rest: list[str]) -> int:
         if re.fullmatch(r"-\w*c", word):
             return 0
         if re.fullmatch(r"-\w*m", word) and (module := "".join(rest[index + 1 : index + 2])):
-            return 2 if _LAUNCHER_MODULE.match(module) else int(module not in _HELPER_MODULES)
+            return 2 if module in LAUNCHER_MODULES else int(module not in _HELPER_MODULES)
         if word.endswith(".py") or word.startswith("$"):
             return 1
     return 0
