@@ -240,8 +240,9 @@ def _list_files() -> Iterator[tuple[str, str]]:
     run = RunDir(Path())
     words = {"job_id": "JOB", "attempt": "ATTEMPT", "rank": "RANK", "digest": "DIGEST", "node": "NODE", "number": "N"}
     for name, value in vars(RunDir).items():
-        if isinstance(value, _File):
-            yield name, str(getattr(run, name))
+        if isinstance(value, _File | property):
+            if isinstance(path := getattr(run, name), Path):
+                yield name, str(path)
         elif inspect.isfunction(value) and typing.get_type_hints(value).get("return") in (Path, str):
             ids = [words[parameter] for parameter in [*inspect.signature(value).parameters][1:]]
             path = value(run, *ids) if ids else None  # `create` and others without an id name no file

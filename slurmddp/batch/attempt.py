@@ -150,14 +150,10 @@ def choose_ports(job: Job, number: int, ports: tuple[int, int], is_free: Callabl
     Job and attempt decide where in the range the search begins, so the next attempt gets other ports. Without a free
     pair the last one is returned: the ranks fail, and the next attempt tries others.
     """
-    pair = ports
-    for attempt in range(_PORT_TRIES):
-        spread = job.number * 7 + job.restarts * 31 + number * 13 + attempt
-        first = ports[0] + 2 * (spread % ((ports[1] - ports[0] + 1) // 2))
-        pair = first, first + 1
-        if all(map(is_free, pair)):
-            break
-    return pair
+    begin, pairs = job.number * 7 + job.restarts * 31 + number * 13, (ports[1] - ports[0] + 1) // 2
+    tried = [ports[0] + 2 * ((begin + attempt) % pairs) for attempt in range(_PORT_TRIES)]
+    first = next((port for port in tried if is_free(port) and is_free(port + 1)), tried[-1])
+    return first, first + 1
 
 
 def is_port_free(port: int) -> bool:

@@ -144,12 +144,6 @@ class Requeued(NamedTuple):
         return ("progress" if self.progressed else "idle") + " time-limit" * self.at_time_limit
 
 
-def is_at_time_limit(job: JobInfo, *, lead_s: int) -> bool:
-    """Return whether the job is so near to its time limit that Slurm has sent the stop signal for it."""
-    left_s = time_left_s(job)
-    return left_s is not None and left_s <= lead_s + EARLY_S
-
-
 def check_requeue(past: Sequence[Requeued], now: Requeued, *, limit: int | None) -> str:
     """Return why the job must not requeue itself again; empty when it may. A `limit` alone decides, if there is one."""
     if limit is not None:

@@ -113,6 +113,7 @@ class Supervisor:
         """The node of the guard."""
         if options.spares and job.hosts:
             self._use_nodes(job.hosts[: max(1, len(job.hosts) - options.spares)])
+        self.requeues = job.run.requeues(job.job_id)
         self.started_at = clock.time()
         self.attempt = f"{job.restarts}.0"
         earlier = job.run.attempts(job.job_id) if options.own_launch else []
@@ -166,7 +167,7 @@ class Supervisor:
                 return JobEnd(DONE, f"attempt {names[-1]} has finished the training, so no ranks are started")
         if self.job.restarts == 0:  # the file may be left by a job of the same number on an earlier cluster
             with suppress(OSError):
-                self._requeues.unlink(missing_ok=True)
+                self.requeues.unlink(missing_ok=True)
         job = self._query_job()
         if self.options.record:
             with suppress(OSError):
@@ -468,16 +469,15 @@ class Supervisor:
         if job.requeue is False:
             return self._end_resumable(f"{wanted.reason}. The job may not be requeued (Requeue=0)")
         if not job.preempted:  # a preemption without a grace time is not counted either: Slurm requeues the job itself
-            now = Requeued(
-                progressed=self._newest_checkpoint != self.first_checkpoint,
-                at_time_limit=policy.is_at_time_limit(job, lead_s=self.options.signal_lead),
-            )
+            left_s = policy.time_left_s(job)
+            is_signalled = left_s is not None and left_s <= self.options.signal_lead + policy.EARLY_S
+            now = Requeued(progressed=self._newest_checkpoint != self.first_checkpoint, at_time_limit=is_signalled)
             past: list[Requeued] = []
             with suppress(OSError):
-                past = [Requeued.parse(line) for line in self._requeues.read_text(errors="replace").splitlines()]
+                past = [Requeued.parse(line) for line in self.requeues.read_text(errors="replace").splitlines()]
             if refused := policy.check_requeue(past, now, limit=self.options.max_requeues):
                 return self._end_resumable(f"{wanted.reason}. {refused}")
-            with suppress(OSError), self._requeues.open("a") as file:  # with a full disk it is not counted
+            with suppress(OSError), self.requeues.open("a") as file:  # with a full disk it is not counted
                 file.write(f"{now}\n")
         asked, bad_nodes = names_in(job.required_nodes), self._find_bad_nodes(job)
         for node in asked.intersection(wanted.excluded):
@@ -559,10 +559,6 @@ class Supervisor:
     def _newest_checkpoint(self) -> str:
         return read_progress_mark(self.job.run, self.options.checkpoints, self.job.job_id)
 
-    @property
-    def _requeues(self) -> Path:
-        return self.job.run.requeues(self.job.job_id)
-
     def _finish(self, action: JobEnd | Fenced) -> int:
         """Log why the job ends and release the run; return the exit status of the batch script."""
         if isinstance(action, Fenced):
@@ -577,19 +573,16 @@ class Supervisor:
                 self.done.write_text("done")
         if self.owner:
             self.owner.release()
-        if action.status != DONE and not (self.options.single_attempt or self.options.own_launch):
-            with suppress(ClusterError):  # an expedited job whose script fails is held in the queue, and not FAILED
-                job = self.slurm.job(self.job.job_id)
-                if job and job.expedited and not self._explain_fenced(job):
-                    self.slurm.update(self.job.job_id, "Requeue", "0")
-        if action.status == DONE and not self.options.single_attempt:
-            # from 24.05 on, a job that ends within its grace time counts as preempted, whatever its exit status; on
-            # 24.11 also one that was requeued within it: jobs that wait for its success would never start
-            with suppress(ClusterError):
-                job = self.slurm.job(self.job.job_id)
-                if job and (job.preempted or self.job.restarts):
-                    for dependent in self.slurm.release_dependents(self.job.job_id):
-                        self.say(f"job {dependent} now waits for the end of this job: Slurm may count it as preempted")
+        with suppress(ClusterError):
+            job = None if self.options.single_attempt else self.slurm.job(self.job.job_id)
+            if job and action.status == DONE and (job.preempted or self.job.restarts):
+                # from 24.05 on, a job that ends within its grace time counts as preempted, whatever its exit status; on
+                # 24.11 also one that was requeued within it: jobs that wait for its success would never start
+                for dependent in self.slurm.release_dependents(self.job.job_id):
+                    self.say(f"job {dependent} now waits for the end of this job: Slurm may count it as preempted")
+            is_failed = action.status != DONE and not self.options.own_launch
+            if job and is_failed and job.expedited and not self._explain_fenced(job):
+                self.slurm.update(self.job.job_id, "Requeue", "0")  # else it is held in the queue, and not FAILED
         return action.status
 
     @property

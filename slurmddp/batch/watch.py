@@ -153,7 +153,9 @@ class Watch:
                 self._report(hang, now - hang.since)
                 beats = [*hang.odd, *(track.beat for track in tracks.values())]
                 rows |= self._look([beat for beat in beats if beat.rank not in rows])
-                self._keep_stacks(rows)
+                with suppress(OSError):  # a full disk is not the training's concern
+                    path = self._job.run.stacks(self._job.job_id, self._folder.name)
+                    write_whole(path, json.dumps([*rows.values()]).encode("ascii"))
                 if self._options.hang_timeout and hang.is_certain:
                     self._ended = f"hung for {format_duration(now - hang.since)}: {hang.text}"
                     here = [rank for rank, track in tracks.items() if track.beat.host == self._job.host and not step]
@@ -200,11 +202,6 @@ class Watch:
             ends=bool(self._options.hang_timeout) and hang.is_certain,
         )
         self._record(event)
-
-    def _keep_stacks(self, rows: Mapping[int, Mapping[str, Any]]) -> None:
-        with suppress(OSError):  # a full disk is not the training's concern
-            path = self._job.run.stacks(self._job.job_id, self._folder.name)
-            write_whole(path, json.dumps([*rows.values()]).encode("ascii"))
 
     def _record_usage(self) -> None:
         tracks = [track for ranks in self._tracks.values() for track in ranks.values()]

@@ -69,7 +69,8 @@ def find_saved(run: RunDir, pattern: str) -> Checkpoint | None:
 
 def find_newest_saved(run: RunDir, pattern: str) -> Checkpoint | None:
     """Return the newest of what `find_saved` finds of each training of a run; None without one."""
-    return max(filter(None, (find_saved(one, pattern) for one in run.trainings)), default=None)
+    others = (run._replace(training=path.name) for path in run.path.glob("checkpoints-*"))
+    return max(filter(None, (find_saved(one, pattern) for one in (run, *others))), default=None)
 
 
 def read_progress_mark(run: RunDir, pattern: str = "", job_id: str = "") -> str:

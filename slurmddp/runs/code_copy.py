@@ -55,15 +55,8 @@ def explain_changed(copy: Path) -> str:
     """Return why a copy is not the code of its digest, or is not this user's alone; empty if it is. Raises OSError."""
     if why := explain_foreign(copy) or explain_foreign_below(copy):
         return why
-    with suppress(FileNotFoundError):  # an entry is missing
-        if digest_of(Entry.read(copy, path) for path in _list(copy)) == copy.name:
+    with suppress(FileNotFoundError):  # an entry is missing, or the list of them
+        paths = filter(None, os.fsdecode((copy / LISTING).read_bytes()).split("\0"))
+        if digest_of(Entry.read(copy, path) for path in paths) == copy.name:
             return ""
     return f"{copy} is not the code that was submitted"
-
-
-def _list(copy: Path) -> list[str]:
-    """Return the paths of the entries; of a copy that an older version has made, of all files but compiled ones."""
-    with suppress(FileNotFoundError):
-        return [path for path in os.fsdecode((copy / LISTING).read_bytes()).split("\0") if path]
-    files = (path for path in copy.rglob("*") if path.is_symlink() or path.is_file())
-    return sorted(str(path.relative_to(copy)) for path in files if "__pycache__" not in path.parts)

@@ -39,13 +39,6 @@ class _Folder(NamedTuple):
     """The name of its folder of checkpoints; a script of the user's own may have several trainings, each with one."""
 
 
-class _Checkpoints(_File):
-    """That of the run's training."""
-
-    def __get__(self, run: _Folder, owner: type | None = None) -> Path:
-        return run.path / run.training
-
-
 class RunDir(_Folder):
     """The folder of one run. A job id here is what Slurm shows: `17`, or `17_3` for a task of an array."""
 
@@ -65,8 +58,6 @@ class RunDir(_Folder):
     """The run's events, one line of JSON each; `slurmddp.runs.events` and `training_events` define the fields."""
     report = _File("report.html")
     """The run as a page, as `slurmddp report` last wrote it."""
-    checkpoints = _Checkpoints("checkpoints")
-    """A folder for each durable step, `step-000000100`."""
     training_marks = _File("trainings")
     """A file for each training of a user's own script, which says if it is done; `first` has `checkpoints`."""
     owner = _File("owner")
@@ -104,9 +95,9 @@ class RunDir(_Folder):
         return cls(path)
 
     @property
-    def trainings(self) -> list[RunDir]:
-        """The run as each of its trainings has it."""
-        return [self, *(self._replace(training=path.name) for path in self.path.glob("checkpoints-*"))]
+    def checkpoints(self) -> Path:
+        """A folder for each durable step, `step-000000100`."""
+        return self.path / self.training
 
     def training_note(self, job_id: str, attempt: str) -> Path:
         """Which training the attempt is of, if not of that in `checkpoints`."""

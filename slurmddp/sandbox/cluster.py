@@ -101,7 +101,7 @@ class Sandbox:
 
     def preempt(self, job_id: str) -> None:
         """Preempt that job by one of higher priority; return, and raise, as `preemption.preempt` does."""
-        preemption.preempt(job_id, self._environ())
+        preemption.preempt(job_id, os.environ | self.environment())
 
     def daemons(self) -> dict[str, dict[str, bool]]:
         """Return which `daemons` and `nodes` run, and which nodes are `disconnected`."""
@@ -109,11 +109,8 @@ class Sandbox:
 
     def node_records(self) -> dict[str, Record]:
         """Return what Slurm shows of each node; raise ClusterError when the controller does not answer."""
-        shown = client.query(commands.show("nodes"), self._environ())
+        shown = client.query(commands.show("nodes"), os.environ | self.environment())
         return {record["NodeName"]: record for record in map(parse_record, shown.splitlines()) if record}
-
-    def _environ(self) -> dict[str, str]:
-        return {**os.environ, **self.environment()}
 
     def wait_for_nodes(self, names: Iterable[str], since: dt.datetime) -> None:
         """Return when Slurm can use each node through a slurmd that was started at `since` or later.

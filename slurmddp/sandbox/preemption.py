@@ -19,10 +19,9 @@ _MAKE_LOW: Final = (
     "make a partition for it, as in: slurmddp sandbox up "
     "--partition low:nodes=0,Nodes=ALL,PriorityTier=1,PreemptMode=REQUEUE"
 )
-Environ = Mapping[str, str]
 
 
-def preempt(job_id: str, environ: Environ) -> None:
+def preempt(job_id: str, environ: Mapping[str, str]) -> None:
     """Preempt a job by one that ends as soon as it has the nodes; return when Slurm has begun to preempt it.
 
     Raises UsageError for text that is not the id of one job, SlurmddpError when the job does not run, ClusterError when
@@ -75,7 +74,7 @@ def _has_begun(job: JobInfo) -> bool:
     return job.state != "RUNNING" or job.preempted
 
 
-def _wait(job_id: str, preemptor: str, environ: Environ) -> None:
+def _wait(job_id: str, preemptor: str, environ: Mapping[str, str]) -> None:
     deadline = time.monotonic() + _DEADLINE_S
     while not _has_begun(queries.show_one(job_id, environ)):
         if time.monotonic() > deadline:

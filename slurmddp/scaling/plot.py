@@ -55,23 +55,12 @@ def _draw_sizes(axes: "Axes", study: Study, title: str, values: Sequence[float])
     shares = [[point.time_s / end for end in point.spread_s] for point in points]
     below = [value * max(0.0, 1 - least) for value, (_, least) in zip(values, shares, strict=True)]
     above = [value * max(0.0, most - 1) for value, (most, _) in zip(values, shares, strict=True)]
-    axes.errorbar(
-        sizes,
-        values,
-        yerr=[below, above],
-        fmt="o",
-        color=_MEASURED,
-        capsize=3,
-        markersize=6,
-        zorder=3,
-        label="measured",
-    )
+    style: Any = {"color": _MEASURED, "capsize": 3, "markersize": 6, "zorder": 3, "label": "measured"}
+    axes.errorbar(sizes, values, yerr=[below, above], fmt="o", **style)
     axes.set_xscale("log", base=2)
-    axes.set_xticks(sizes)
+    axes.set(xticks=sizes, xlabel="GPUs", ylabel=title)
     axes.xaxis.set_major_formatter("{x:g}")
     axes.minorticks_off()
-    axes.set_xlabel("GPUs")
-    axes.set_ylabel(title)
     axes.grid(visible=True, color="#e6e6e6", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

@@ -72,17 +72,24 @@ def build_script(spec: JobSpec, array: "Array | None" = None) -> Script:
 
 
 def _add_to_own_script(spec: JobSpec, own: BatchScript, reset_number: int) -> Script:
+    """Add to a batch script of the user's own what makes its job come back: all else stays, byte for byte.
+
+    Added are a line in the header, a preamble before the first command, and the launch as a function before the
+    statement in which it stood; in its place the word `slurmddp_run`, or in the background `slurmddp_supervise`.
+    """
     from slurmddp.script.launch_line import find_launch  # noqa: PLC0415 the parser takes 80 ms to load
-    from slurmddp.script.own_script import add_to_script  # noqa: PLC0415 as above
 
     launch, notices = find_launch(own.path, own.text, spec.launch_line)
     signal = [] if own.get("signal") and not spec.signal_lead else [("signal", f"USR2@{spec.lead_s}")]
-    header = "".join(f" --{quoting.option(key, value)}" for key, value in (*own.header, *signal))
+    words = [key if value is None else f"{key}={quoting.header(value)}" for key, value in (*own.header, *signal)]
+    header = "".join(f" --{word}" for word in words)
     preamble = render_preamble(spec, reset_number=reset_number, repeated_launch=launch.is_repeated)
     if (given := own.get("no-kill")) and given.value not in ("no", "off"):
         what = "by --no-kill, a job whose first node is lost runs on to its time limit without its script"
         notices += (f"{quote_value(own.path)}, line {given.line}: {what}; leave it out",)
-    return Script(add_to_script(own, launch, header, preamble), notices=notices)
+    added = (f"#SBATCH{header}\n" * bool(header)).encode("utf-8", "surrogateescape") + preamble.encode()
+    end = own.header_end
+    return Script(own.text[:end] + added + launch.wrapped[end:], notices=notices)
 
 
 def check_program(spec: JobSpec) -> None:

@@ -27,6 +27,8 @@ _NAMED: Final = 6
 """Other partitions that are named in a comment."""
 
 Names = tuple[str, ...] | None
+_Value = tuple[str, str | int, str]
+"""The name of a field, behind `# ` where the line is a comment; its value, and a remark."""
 
 
 def find_script(folder: Path) -> str | None:
@@ -54,8 +56,9 @@ def build_job_file(
     partition = min(with_gpus or fit, key=_rank, default=None)
     if cluster and given.get("partition"):
         partition = next(cluster.partitions_of(given["partition"]), None)
-    lines = dict(_for_partition(cluster, partition)) if cluster and partition else {}
-    lines |= {key: _line(key, value, "") for key, value in given.items()}
+    fitting = _for_partition(cluster, partition) if cluster and partition else ()
+    lines = {name.removeprefix("# "): _line(name, value, remark) for name, value, remark in fitting}
+    lines |= {key: _line(key, value) for key, value in given.items()}
     where = f" for cluster {escape_text(cluster.name)} (Slurm {escape_text(cluster.version)})" if cluster else ""
     is_default = name == as_name(Path(file).stem)
     template = jinja2.Template(_TEMPLATE.read_text("utf-8"), trim_blocks=True, keep_trailing_newline=True)
@@ -63,7 +66,7 @@ def build_job_file(
         template.render(
             where=where,
             file=file,
-            name=f"{'# ' if is_default else ''}{_line('name', name, f'of the job, and of its folder: jobs/{name}')}",
+            name="# " * is_default + _line("name", name, f"of the job, and of its folder: jobs/{name}"),
             values=lines.values(),
             script=_toml(script) if script else "",
         )
@@ -97,49 +100,45 @@ def _allowed(only: Names, denied: tuple[str, ...], mine: Names) -> Names:
     return tuple(name for name in mine if name not in denied and (only is None or name in only)) if mine else None
 
 
-def _for_partition(cluster: Cluster, partition: Partition) -> Iterator[tuple[str, str]]:
-    """Yield the values that fit the partition: the name of each field, and its line."""
+def _for_partition(cluster: Cluster, partition: Partition) -> Iterator[_Value]:
+    """Yield the values that fit the partition."""
     others = [other.name for other in cluster.partitions if other != partition and not other.hidden]
-    listed = f"others: {list_some(others, _NAMED)}"
-    yield "partition", _line("partition", partition.name, "the default" if partition.default else listed)
+    yield "partition", partition.name, "the default" if partition.default else f"others: {list_some(others, _NAMED)}"
     own_accounts, own_qos = _own(cluster, partition)
     accounts = sorted(own_accounts or (), key=lambda name: name != cluster.default_account)
     known = len(accounts) == 1 or cluster.default_account in accounts
     yield from _choice("account", accounts, needed=known or partition.accounts is not None)
     yield from _choice("qos", own_qos or (), needed=partition.qos is not None)
-    yield "nodes", _line("nodes", max(1, partition.min_nodes), f"of {partition.node_count}")
+    yield "nodes", max(1, partition.min_nodes), f"of {partition.node_count}"
     nodes = max(partition.usable, key=lambda nodes: (nodes.gpus > 0, nodes.count))
     is_typed = nodes.gpu_type and len({other.gpu_type for other in partition.usable if other.gpus}) > 1
     gpus = f"{nodes.gpu_type}:{nodes.gpus}" if is_typed else nodes.gpus
     if gpus:
         spec = JobSpec(job_name="x", partition=partition.name, gpus_per_node=str(gpus))
-        yield "gpus_per_node", _line("gpus_per_node", gpus, "all of a node, a rank on each")
+        yield "gpus_per_node", gpus, "all of a node, a rank on each"
     else:
         spec = JobSpec(job_name="x", partition=partition.name, ntasks_per_node=min(2, nodes.cpus))
-        yield "ntasks_per_node", _line("ntasks_per_node", spec.tasks_per_node, "ranks on each node, which has no GPUs")
+        yield "ntasks_per_node", spec.tasks_per_node, "ranks on each node, which has no GPUs"
     full = fill_open_values(Resolved(spec, {}), cluster)
     for name in ("cpus_per_task", "mem"):  # what a job gets that leaves them open
         if name in full.origins:
-            yield name, _align(f"# {_line(name, getattr(full.spec, name), '')}", f"when left out; {full.origins[name]}")
+            yield f"# {name}", getattr(full.spec, name), f"when left out; {full.origins[name]}"
     limit_s = partition.max_time_s or _TIME_S
     most = f"at most {slurm_time(limit_s)}" if partition.max_time_s else "the partition has no limit"
-    yield "time", _line("time", slurm_time(min(_TIME_S, limit_s)), most)
+    yield "time", slurm_time(min(_TIME_S, limit_s)), most
 
 
-def _choice(key: str, names: Sequence[str], *, needed: bool) -> Iterator[tuple[str, str]]:
-    """Yield a line with the first name, or only a comment with all names where Slurm's default is enough."""
+def _choice(key: str, names: Sequence[str], *, needed: bool) -> Iterator[_Value]:
+    """Yield the first name, or only a comment with all names where Slurm's default is enough."""
     every = f"one of {', '.join(names)}" if len(names) > 1 else ""
     if names and needed:
-        yield key, _line(key, names[0], every)
+        yield key, names[0], every
     elif every:
-        yield key, _align(f'# {key} = "..."', f"{every}; without it, your default")
+        yield f"# {key}", "...", f"{every}; without it, your default"
 
 
-def _line(name: str, value: str | int, remark: str) -> str:
-    return _align(f"{name.replace('_', '-')} = {_toml(value)}", remark)
-
-
-def _align(text: str, remark: str) -> str:
+def _line(name: str, value: str | int, remark: str = "") -> str:
+    text = f"{name.replace('_', '-')} = {_toml(value)}"
     return f"{text:{_WIDTH - 1}} # {escape_text(remark)}" if remark else text
 
 

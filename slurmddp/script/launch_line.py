@@ -13,17 +13,17 @@ import tree_sitter
 import tree_sitter_bash
 from tree_sitter import Node
 
+from slurmddp.attach.site.sitecustomize import LAUNCHER_MODULES
 from slurmddp.errors import UsageError
 from slurmddp.text import quote_value
 
+_BASH: Final = tree_sitter.Language(tree_sitter_bash.language())
+_QUERY: Final = tree_sitter.Query(_BASH, Path(__file__).with_suffix(".scm").read_text(encoding="utf-8"))
 _WORDS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 _LAUNCHERS, _CONTAINERS, _SHELLS, _RUNNERS, _REMOTE, _HELPERS, _HELPER_MODULES, _ENTERED, _LOOPS = (
     frozenset(words) for words in _WORDS.values()
 )
 """Names of programs, and of the parser's nodes, in the order of the file."""
-_LAUNCHER_MODULE: Final = re.compile(
-    r"torch\.distributed\.(run|launch)|accelerate\.commands\.launch|deepspeed\.launcher"
-)
 _PYTHON: Final = re.compile(r"(python[\d.]*|pypy3?)\}?|\$\{?\w*(py|PY)\w*\}?")
 """The name of a Python, also in a variable, as `"${PYTHON_BIN}"`."""
 _TRAINS: Final = re.compile(r"(python[\d.]*|torchrun|accelerate|deepspeed|apptainer|singularity|uv|.*\.(py|sh))")
@@ -35,38 +35,19 @@ _ONE_TASK: Final = re.compile(r"(?:^|\s)(-n ?1|--ntasks[= ]1|-N ?1|--nodes[= ]1)
 _PLAIN: Final = dict.fromkeys(("time", "nohup", "command", "stdbuf", "setsid"), "")
 _PREFIXES: Final = _PLAIN | {"exec": "-a", "nice": "-n", "env": "-u", "timeout": "-k -s"}
 """Words before a command, each with its options that take a value."""
-_SETS: Final = re.compile(
-    rb"\b(?:for|select)\s+(\w+)|\b(?:read|mapfile|readarray|getopts|printf)\b([^;|&<\n]*)"
-    rb"|\b([A-Za-z_]\w*)(?:\[[^]\n]*\])?\s*(?:\+\+|--|[-+*/%]?=)|(?:\+\+|--)([A-Za-z_]\w*)"
-)
-"""How a shell sets variables."""
 _POSITIONAL: Final = re.compile(rb"\$\{?[#!]?[1-9@*#]")
+"""An argument of the script, or of a function."""
 
 
 class Launch(NamedTuple):
     """The statement that starts the ranks."""
 
-    start: int
-    end: int
-    """Its place in the text, in bytes."""
-    function_at: int
-    """Where the function is put: before the outermost statement around it."""
     line: int
     text: bytes
-    """What the function runs."""
-    is_exec: bool
-    """Whether the script ends with it (`exec srun ...`)."""
-    is_background: bool
-    """Whether a shell of its own runs it, to which `$!` belongs (`srun ... &`)."""
     is_repeated: bool
     """Whether it stands in a loop, or in a function that is called more than once."""
-    varying: tuple[str, ...]
-    """The variables that can differ between its starts, as words of a shell."""
-
-    @property
-    def is_positional(self) -> bool:
-        """Whether it uses the arguments of the script, or of the function in which it stands."""
-        return _POSITIONAL.search(self.text) is not None
+    wrapped: bytes
+    """The script with the statement as a function, and in its place the word that has it supervised."""
 
 
 class _Candidate(NamedTuple):
@@ -81,11 +62,6 @@ class _Candidate(NamedTuple):
     def line(self) -> int:
         return self.node.start_point[0] + 1
 
-    @property
-    def rank(self) -> tuple[bool, int, int]:
-        """The candidate with the least is the launch."""
-        return self.is_one_task, -self.strength, self.node.start_byte
-
 
 def find_launch(path: str, text: bytes, line: int | None = None) -> tuple[Launch, tuple[str, ...]]:
     """Return the launch of a script: the statement of that line, else the one that most looks like it.
@@ -93,14 +69,15 @@ def find_launch(path: str, text: bytes, line: int | None = None) -> tuple[Launch
     With it comes what the user is told of the script. Raises UsageError, with the line that is in the way, where no
     statement can be wrapped.
     """
-    root = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language())).parse(text).root_node
+    root = tree_sitter.Parser(_BASH).parse(text).root_node
     place = f"{quote_value(path)}, line"
     if line is not None:
         candidates = [one for one in _commands(root) if one.line <= line <= one.node.end_point[0] + 1][:1]
         if not candidates:
             raise UsageError(f"--launch-line {line}: {quote_value(path)} has no command there that can be wrapped")
     else:
-        candidates = sorted((one for one in _commands(root) if one.strength), key=lambda one: one.rank)
+        likely = (one for one in _commands(root) if one.strength)
+        candidates = sorted(likely, key=lambda one: (one.is_one_task, -one.strength))
     if not candidates:
         raise UsageError(_explain_none(root, path))
     chosen = candidates[0]
@@ -153,7 +130,7 @@ def _judge_python(rest: list[str]) -> int:
         if re.fullmatch(r"-\w*c", word):
             return 0
         if re.fullmatch(r"-\w*m", word) and (module := "".join(rest[index + 1 : index + 2])):
-            return 2 if _LAUNCHER_MODULE.match(module) else int(module not in _HELPER_MODULES)
+            return 2 if module in LAUNCHER_MODULES else int(module not in _HELPER_MODULES)
         if word.endswith(".py") or word.startswith("$"):
             return 1
     return 0
@@ -204,28 +181,30 @@ def _text(node: Node) -> str:
     return (node.text or b"").decode("utf-8", "replace")
 
 
-def _find_repeated(chosen: _Candidate) -> bytes:
-    """Return the text that runs between two starts of the launch; empty where it is started once."""
+def _find_repeated(chosen: _Candidate) -> list[range]:
+    """Return the bytes of the script that run between two starts of the launch; none where it is started once."""
     functions = [one for one in chosen.around if one.type == "function_definition"]
     names = [[_text(name)] for one in functions if (name := one.child_by_field_name("name"))]
     calls = [one for one in _commands(chosen.around[0]) if _words(one.node)[:1] in names]
-    loops = [node for one in (chosen, *calls) for node in one.around if node.type in _LOOPS]
-    if len(calls) <= 1 and (not loops or _background_loop(chosen)):
-        return b""
-    whole = chosen.around[0].text or b""
-    between = whole[calls[0].node.start_byte : calls[-1].node.end_byte] if calls else b""
-    return b"\n".join([between, *(node.text or b"" for node in (*loops, *functions))])
+    over_nodes = _background_loop(chosen)
+    loops = [one for around in (chosen, *calls) for one in around.around if one.type in _LOOPS and one != over_nodes]
+    if len(calls) <= 1 and not loops:
+        return []
+    between = [range(calls[0].node.start_byte, calls[-1].node.end_byte)] if calls else []
+    return [*between, *(range(one.start_byte, one.end_byte) for one in (*loops, *functions))]
 
 
-def _find_varying(text: bytes, launch: bytes, script: bytes) -> Iterator[str]:
-    """Yield the variables that a text of shell sets and the launch gets, as words; some of these may never be set."""
-    found = {name: None for match in _SETS.findall(text) for name in re.findall(rb"\b[A-Za-z_]\w*", b" ".join(match))}
-    for name in found:
-        is_exported = re.search(rb"\b(?:export|declare|typeset)\b[^;&|\n]*\b%b\b|\bset -a|\ballexport\b" % name, script)
-        if not (is_exported or re.search(rb"\$\{?[#!]?%b\b" % name, launch)):
-            continue  # as of a loop that only counts how often it tries again
-        is_array = re.search(rb"\b%b(=\(|\[)" % name, text)
-        yield f'"${{{name.decode()}{"[@]" if is_array else ""}-}}"'
+def _find_varying(root: Node, repeated: list[range], launch: range) -> Iterator[str]:
+    """Yield, as words of a shell, the variables that are set before each start and that the launch gets."""
+    found = tree_sitter.QueryCursor(_QUERY).captures(root)
+    places = [one for one in found.get("set", ()) if one.start_byte not in launch]
+    texts = [_text(one) for one in places if any(one.start_byte in part for part in repeated)]
+    names = sorted({match[0] for text in texts if (match := re.match(r"[A-Za-z_]\w*", text))})
+    for one in found.get("named", ()):
+        if one.start_byte in launch and (name := _text(one)) in names:
+            yield f'"${{{name}{"[@]" * (one.parent is not None and one.parent.type == "subscript")}-}}"'
+    if names:
+        yield f'"$(printenv {" ".join(names)})"'
 
 
 def _launch(chosen: _Candidate, text: bytes, place: str) -> Launch:
@@ -254,21 +233,21 @@ def _launch(chosen: _Candidate, text: bytes, place: str) -> Launch:
     body = text[start:end]
     is_exec = first is chosen.node and _words(first)[:1] == ["exec"]
     body = re.sub(rb"\Aexec\s+(?!-)", b"", body) if is_exec else body
+    functions = b"slurmddp_launch() {\n%b\n}\n" % body
+    if repeated:
+        varying = _find_varying(chosen.around[0], repeated, range(start, end))
+        words = " ".join(dict.fromkeys(('"$@"', *varying)))
+        functions = f"slurmddp_training() {{ printf '%s\\n' {words}; }}\n".encode() + functions
     at = (*around[1:], first)[0].start_byte
     head = text.rfind(b"\n", 0, at) + 1
     whole = around[-1] if around and around[-1].type == "redirected_statement" else last
-    is_background = whole.next_sibling is not None and whole.next_sibling.type == "&"
-    return Launch(
-        start=start,
-        end=end,
-        function_at=at if text[head:at].strip() else head,
-        line=first.start_point[0] + 1,
-        text=body,
-        is_exec=is_exec,
-        is_background=is_background,
-        is_repeated=repeated != b"",
-        varying=tuple(_find_varying(repeated, body, text)),
-    )
+    is_background = whole.next_sibling is not None and whole.next_sibling.type == "&"  # `$!` is a shell's already
+    word = b"slurmddp_supervise" if is_background else b"slurmddp_run"
+    word += b' "$@"' if repeated or _POSITIONAL.search(body) else b""
+    word = b"{ %b; exit; }" % word if is_exec else word
+    function_at = at if text[head:at].strip() else head
+    wrapped = b"".join((text[:function_at], functions, text[function_at:start], word, text[end:]))
+    return Launch(first.start_point[0] + 1, body, bool(repeated), wrapped)
 
 
 def _background_loop(chosen: _Candidate) -> Node | None:
@@ -315,18 +294,11 @@ def _explain_none(root: Node, path: str) -> str:
                 f"{quote_value(path)}, line {one.line}: {words[0]} starts the ranks, and Slurm neither knows nor ends "
                 "what it starts; start them by srun, as in: srun --ntasks-per-node=1 torchrun ..."
             )
-    hidden = next((node for node in _hidden(root) if _judge(node)[0] == 2), None)  # noqa: PLR2004
+    substituted = tree_sitter.QueryCursor(_QUERY).captures(root).get("hidden", ())
+    hidden = next((node for node in substituted if _judge(node)[0] == 2), None)  # noqa: PLR2004
     if hidden:
         return (
             f"{quote_value(path)}, line {hidden.start_point[0] + 1}: the output of the launch is taken by $(...), so "
             "it cannot be started again; write it as a line of its own"
         )
     return f"{quote_value(path)} has no line that starts the ranks, as `srun python train.py`; --launch-line N names it"
-
-
-def _hidden(node: Node) -> Iterator[Node]:
-    """Yield the commands in substitutions."""
-    for child in node.children:
-        if child.type == "command" and node.type == "command_substitution":
-            yield child
-        yield from _hidden(child)

@@ -37,11 +37,6 @@ def header(value: object) -> Quoted:
     return Quoted(f'"{escaped}"')
 
 
-def option(key: str, value: str | None) -> Quoted:
-    """Return an option of a `#SBATCH` line without its dashes; a switch has no value. Raises as `header` does."""
-    return Quoted(key if value is None else f"{key}={header(value)}")
-
-
 def shell(value: object) -> Quoted:
     """Quote a word, or each of several words, for bash; every byte except NUL is kept.
 

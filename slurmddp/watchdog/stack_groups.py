@@ -50,12 +50,8 @@ def group_ranks(ranks: Sequence[Mapping[str, Any]], line_of: LineOf) -> list[Gro
     """Return the ranks by place, the smallest group first."""
     groups: dict[tuple[object, ...], Group] = {}
     for one in sorted(ranks, key=lambda one: int(one["rank"])):
-        call, place = "", f"no stack: {one['why_no_stack']}"
-        at: tuple[object, ...] = ()
-        if one["stack"]:
-            at, call, place = _fold(one["stack"], line_of)
-        key = (*at, call, place)
-        group = groups.get(key, Group(call, place, []))
+        key = _fold(one["stack"], line_of) if one["stack"] else ((), "", f"no stack: {one['why_no_stack']}")
+        group = groups.get(key, Group(*key[1:], []))
         groups[key] = group._replace(ranks=[*group.ranks, one])
     return sorted(groups.values(), key=lambda group: (len(group.ranks), group.numbers))
 

@@ -283,6 +283,8 @@ LOOPS = {
     "count": "LR=0; while [ $LR -lt 2 ]; do LR=$((LR+1)); export LR; [ -e skip.$LR ] ||\nsrun sh train.sh\ndone",
     "function": "go() { export LR=$1; [ -e skip.$LR ] ||\nsrun sh train.sh\n}\ngo 1\ngo 2",
     "between": f"{GO}export LR=1; go; export LR=2\ngo",
+    "inherited": "for LR in 1 2; do [ -e skip.$LR ] ||\nsrun sh train.sh\ndone",
+    "arithmetic": "for n in 0 1; do [ -e skip.$((n+1)) ] ||\nsrun env LR=$((n+1)) sh train.sh\ndone",
     "arguments": "set -- 1 2; while [ $# -gt 0 ]; do export LR=$1; [ -e skip.$LR ] ||\nsrun sh train.sh\nshift; done",
 }
 
@@ -291,6 +293,7 @@ LOOPS = {
 @pytest.mark.parametrize("loop", LOOPS.values(), ids=list(LOOPS))
 def test_each_training_of_a_script_has_its_own_checkpoints(bench, loop, shell):
     (bench.folder / "train.sh").write_text(TRAINING)
+    bench.environ["LR"] = "of the login shell"
     assert bench.run(loop, shell=shell)[1] == "1:nothing restarts=0\n2:nothing restarts=0\n"
     assert (bench.kept.checkpoints / "last").read_text() == "state of 1\n"
     requeue(bench, 1)

@@ -92,6 +92,7 @@ def test_the_launch_is_the_statement_that_starts_the_ranks(text, line):
         ("function go {\n srun python a.py $1\n}\n>x\ngo 1; go 2", True),
         ("go() {\n srun python a.py $1\n}\ngo 1", False),
         ("for n in a b; do srun -w $n python a.py & done\nwait", False),
+        ("for x in 1 2; do for n in a b; do srun -w $n python a.py $x & done\nwait; done", True),
         ("for n in a b; do cp $n .; done\nsrun python a.py", False),
     ],
 )
