@@ -6,10 +6,10 @@ Standard library only.
 """
 
 import functools
-import importlib
+import pkgutil
+import re
 import sys
 from collections.abc import Callable
-from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from slurmddp.runtime.launch.process import print_line
@@ -64,18 +64,12 @@ PATCHES: Final = tuple(value for value in tuple(globals().values()) if isinstanc
 
 def replace(patch: Patch, wrap: Callable[[Any], Any]) -> None:
     """Replace each name of a patch by what `wrap` makes of it; leave the patch out where one of them is missing."""
-    split = [name.split(":") for name in patch.names]
     try:
-        originals = [attrgetter(path)(_module(module)) for module, path in split]
+        originals = [*map(pkgutil.resolve_name, patch.names)]
     except (ImportError, AttributeError):
         if patch.without:
             print_line(patch.without, sys.stderr)
         return
-    for (module, path), original in zip(split, originals):
-        *holders, last = path.split(".")
-        replacement = functools.wraps(original, updated=())(wrap(original))
-        setattr(functools.reduce(getattr, holders, _module(module)), last, replacement)
-
-
-def _module(name: str) -> Any:
-    return sys.modules.get(name) or importlib.import_module(name)
+    for name, original in zip(patch.names, originals):
+        holder, last = re.split(r"[:.](?=\w+$)", name)
+        setattr(pkgutil.resolve_name(holder), last, functools.wraps(original, updated=())(wrap(original)))
