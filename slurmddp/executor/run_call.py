@@ -22,7 +22,6 @@ from submitit.core import utils
 from slurmddp import exit_codes
 from slurmddp.errors import RankError
 from slurmddp.executor.job import CALL_VARIABLE, call_file
-from slurmddp.runs.ownership import ownership_of
 from slurmddp.runtime.exiting.classify import Verdict, judge
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rank_process import this_process
@@ -90,7 +89,6 @@ class Files:
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
         self._paths = JobEnvironment().paths
-        self._owner = ownership_of(rank.run_dir.owner, os.environ) if rank.run_dir else None
 
     def load_call(self) -> utils.DelayedSubmission:
         """Return the call. Raises RuntimeError when its pickle does not appear."""
@@ -129,8 +127,7 @@ class Files:
             utils.cloudpickle_dump(content, temporary)
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
-            if self._owner:
-                self._owner.check()
+            self._rank.check_owner()
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)

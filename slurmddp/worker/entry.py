@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from slurmddp import exit_codes, variables
 from slurmddp.config.command import ACCELERATE_LAUNCH, LOCAL_RANK_LAUNCH, Kind, parse_worker_words
 from slurmddp.errors import FencedError, RankError, SlurmddpError
-from slurmddp.runs.ownership import ownership_of
 from slurmddp.runs.training_events import Start
 from slurmddp.runtime.checkpoint.program_saves import note_saves
 from slurmddp.runtime.exiting.classify import DONE, ENDS_BY_NOTICE, Verdict, exit_status, is_of_launcher, judge
@@ -251,14 +250,13 @@ def _judge(stopping: Stopping, error: BaseException) -> Verdict:
         return Verdict(exit_codes.STOPPED, f"stop signal received, and ended by itself with status {status}")
     if failed and signals.has_come():
         return Verdict(exit_codes.RETRYABLE, f"stop signal received, and failed then: {verdict.reason}")
-    run_dir = stopping.rank.run_dir
-    owner = ownership_of(run_dir.owner, os.environ) if run_dir else None
-    if verdict.status == exit_codes.RETRYABLE and owner:
-        with contextlib.suppress(OSError):
-            try:
-                owner.check()
-            except FencedError as fenced:
-                return judge(fenced)
+    if verdict.status == exit_codes.RETRYABLE:
+        try:
+            stopping.rank.check_owner()
+        except FencedError as fenced:
+            return judge(fenced)
+        except OSError:
+            pass
     return verdict
 
 

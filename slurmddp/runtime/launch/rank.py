@@ -22,6 +22,7 @@ from slurmddp.errors import RankError
 from slurmddp.old_python import dataclass
 from slurmddp.runs.files import create_exclusively
 from slurmddp.runs.layout import RunDir
+from slurmddp.runs.ownership import ownership_of
 from slurmddp.slurm.job_info import JobRef
 
 Launcher = Literal["srun", "fork", "torchrun", "mpi", "single"]
@@ -101,6 +102,11 @@ class Rank:
     def nodes(self) -> int:
         """Number of nodes, if each has as many ranks as this one."""
         return -(-self.world_size // self.local_world_size)
+
+    def check_owner(self) -> None:
+        """Raise FencedError if another attempt owns the run: this one must not write then."""
+        if self.run_dir and (owner := ownership_of(self.run_dir.owner, os.environ)):
+            owner.check()
 
     def host_of(self, rank: int) -> str:
         """Return the host on which srun's block distribution puts a rank; empty when the hosts are unknown."""
