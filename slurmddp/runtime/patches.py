@@ -1,18 +1,23 @@
-"""The names of other libraries that a rank replaces, as data; the modules that replace them call `replace`.
+"""The names of other libraries that a rank replaces, as data, and what follows an import by the user's program.
 
-A patch is applied in any version that has its names: each wraps the original and passes calls on. Where a name is
-missing, all of the patch is left out. tests/runtime/test_patches.py checks that the installed versions have every name.
-Standard library only.
+Modules that replace a name call `replace`; those that wait for an import call `after_import`. A patch is applied in any
+version that has its names: each wraps the original and passes calls on. Where a name is missing, all of the patch is
+left out. tests/runtime/test_patches.py checks that the installed versions have every name. Standard library only.
 """
 
+from __future__ import annotations
 import functools
 import pkgutil
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 from slurmddp.runtime.launch.process import print_line
+
+Action = Callable[[ModuleType], None]
 
 
 class Patch(NamedTuple):
@@ -73,3 +78,33 @@ def replace(patch: Patch, wrap: Callable[[Any], Any]) -> None:
     for name, original in zip(patch.names, originals):
         holder, last = re.split(r"[:.](?=\w+$)", name)
         setattr(pkgutil.resolve_name(holder), last, functools.wraps(original, updated=())(wrap(original)))
+
+
+def after_import(name: str, action: Action) -> None:
+    """Call `action` with the module `name` as soon as it is imported; at once if it is."""
+    if name in sys.modules:
+        action(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, _Finder(name, action))
+
+
+class _Finder:
+    """Among the finders of `sys.meta_path`, finds the module as Python does, and lets the action follow its import."""
+
+    def __init__(self, name: str, action: Action) -> None:
+        self._name, self._action = name, action
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the module's spec, with a loader that calls the action; None for every other module."""
+        spec = PathFinder.find_spec(name, path, target) if name == self._name else None
+        if spec and spec.loader:
+            execute = spec.loader.exec_module
+
+            def execute_and_act(module: ModuleType) -> None:
+                execute(module)
+                self._action(module)
+
+            spec.loader.exec_module = execute_and_act  # type: ignore[method-assign]
+        return spec

@@ -15,10 +15,10 @@ from slurmddp.runs.training_events import Start
 from slurmddp.runtime.checkpoint.program_saves import note_saves
 from slurmddp.runtime.exiting.classify import DONE, ENDS_BY_NOTICE, Verdict, exit_status, is_of_launcher, judge
 from slurmddp.runtime.exiting.record import write_end, write_error, write_event
-from slurmddp.runtime.imports import after_import
 from slurmddp.runtime.launch.addresses import choose_interface, resolve_head
 from slurmddp.runtime.launch.process import print_line, redirect_output
 from slurmddp.runtime.launch.rank import Rank, export, export_ids, read_attached_rank, read_rank
+from slurmddp.runtime.patches import after_import
 from slurmddp.runtime.rank_process import RankProcess
 from slurmddp.runtime.stopping.policy import Phase
 from slurmddp.runtime.stopping.stopping import NOTICE_LIMIT_S, SETTLE_LIMIT_S, Stopping
