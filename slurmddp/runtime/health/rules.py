@@ -71,14 +71,11 @@ def name_finding(host: str, name: str, what: str) -> Finding:
 def _folder(ranks: All) -> Iterator[Finding]:
     for facts in ranks:
         if facts.folder_error:
-            yield Finding(
-                check="folder",
-                level="error" if facts.folder_error in _LASTING else "warning",
-                host=facts.host,
-                what=f"the run's folder cannot be written to ({facts.folder_error})",
-                why="no checkpoint, and no record of how the ranks end, can be kept",
-                advice="choose a folder that all nodes can write to, by --runs-dir, or leave the node out by --exclude",
-            )
+            level: Level = "error" if facts.folder_error in _LASTING else "warning"
+            what = f"the run's folder cannot be written to ({facts.folder_error})"
+            why = "no checkpoint, and no record of how the ranks end, can be kept"
+            advice = "choose a folder that all nodes can write to, by --runs-dir, or leave the node out by --exclude"
+            yield Finding(check="folder", level=level, host=facts.host, what=what, why=why, advice=advice)
 
 
 def _names(ranks: All) -> Iterator[Finding]:
