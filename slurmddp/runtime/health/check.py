@@ -20,6 +20,7 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
+from slurmddp.background import wait_until
 from slurmddp.errors import ClusterError
 from slurmddp.runs.files import write_whole
 from slurmddp.runs.findings import Finding
@@ -107,8 +108,7 @@ def check_signals(rank: Rank, channel: StoreChannel) -> list[Finding]:
     channel.share("signal handlers")
     began = time.monotonic()
     refusal = channel.broadcast("signal", _send(rank) if rank.is_main else None)
-    while not (refusal or received) and time.monotonic() < began + REACH_LIMIT_S:
-        time.sleep(0.01)
+    wait_until(lambda: refusal or received, REACH_LIMIT_S)
     arrived = received and not refusal
     answers = channel.gather("received", [rank.rank, rank.host, received[0] - began if arrived else None])
     return _judge_signals(refusal, answers) if rank.is_main else []
@@ -131,19 +131,11 @@ def _send(rank: Rank) -> str:
 def _judge_signals(refusal: str, answers: "list[tuple[int, str, float | None]]") -> list[Finding]:
     if refusal:
         return [Finding(check="notice", level="note", what=f"the stop signal was not tried: {refusal}")]
-    missing = [
-        Finding(
-            check="notice",
-            level="warning",
-            host=host,
-            rank=number,
-            what=f"did not receive the stop signal that Slurm sent within {REACH_LIMIT_S:.0f} s",
-            why="it will not save before the time limit, nor when the job is preempted",
-            advice="start the ranks by srun itself, without a program in between that keeps signals (use `exec`)",
-        )
-        for number, host, after_s in answers
-        if after_s is None
-    ]
+    what = f"did not receive the stop signal that Slurm sent within {REACH_LIMIT_S:.0f} s"
+    why = "it will not save before the time limit, nor when the job is preempted"
+    advice = "start the ranks by srun itself, without a program in between that keeps signals (use `exec`)"
+    warn = partial(Finding, check="notice", level="warning", what=what, why=why, advice=advice)
+    missing = [warn(host=host, rank=number) for number, host, after_s in answers if after_s is None]
     slowest_s = max((after_s for _, _, after_s in answers if after_s is not None), default=0.0)
     what = f"the stop signal reaches all ranks within {slowest_s:.2f} s"
     return missing or [Finding(check="notice", level="ok", what=what)]

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Final
 
+from slurmddp.background import wait_until
+
 SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 CLOCK: Final = "clock"
 """The cause of a stop request that no signal brought: the time limit is near."""
@@ -54,10 +56,7 @@ class StopSignals:
 
     def await_stop(self, limit_s: float) -> bool:
         """Wait for a stop request; return whether there is one."""
-        ends_at = time.monotonic() + limit_s
-        while not self.stop_requested and time.monotonic() < ends_at:
-            time.sleep(0.01)
-        return self.stop_requested
+        return wait_until(lambda: self.cause, limit_s)
 
     @property
     def are_heard(self) -> bool:
