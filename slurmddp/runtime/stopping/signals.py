@@ -59,17 +59,14 @@ class StopSignals:
         return wait_until(lambda: self.cause, limit_s)
 
     @property
-    def are_heard(self) -> bool:
-        """Whether `listen` was called."""
-        return bool(self._pipe)
-
-    @property
     def all_handlers_ours(self) -> bool:
         """Whether the program has replaced none of the signal handlers."""
         return all(map(self._is_ours, SIGNALS))
 
-    def listen(self) -> None:
-        """Install the signal handlers in this process, and not in those that it forks."""
+    def listen(self) -> bool:
+        """Install the signal handlers in this process, and not in those that it forks; return False if they were."""
+        if self._pipe:
+            return False
         self._pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
         for number in SIGNALS:
@@ -77,6 +74,7 @@ class StopSignals:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         os.register_at_fork(before=self._hold, after_in_parent=self._release, after_in_child=self._reset_in_child)
         threading.Thread(target=self._watch, name="signals", daemon=True).start()
+        return True
 
     def has_come(self) -> bool:
         """Return whether any of the signals has come, also when the signal thread has not seen it yet."""
