@@ -108,8 +108,7 @@ class Store:
         Newer ones that are broken are renamed. Raises RankError when the newest belongs to another run, FencedError
         when one must be renamed and another attempt owns the run.
         """
-        candidates = (self._verify(folder, thorough=True) for folder in self._steps())
-        return next((found for found in candidates if found), None)
+        return next(filter(None, (self._verify(folder, thorough=True) for folder in self._steps())), None)
 
     def load(self, found: Saved, name: str) -> Any:
         """Return the content of the file `name`, with its tensors in host memory."""
