@@ -161,8 +161,8 @@ def read_rank(environment: Environment) -> Rank:
     last = int(environment.get(variables.ATTEMPT, "0").rpartition(".")[2])
     is_torchrun = launcher == "torchrun"
     in_own_step = is_torchrun and _in_own_step(environment)
-    agent_store = is_torchrun and environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     own_port = variables.STORE_PORT in environment
+    agent_store = is_torchrun and not own_port and environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     folder = environment.get(variables.RUN_DIR)
     host = environment.get("SLURMD_NODENAME") if launcher in ("srun", "fork") or in_own_step else None
     return Rank(
@@ -176,7 +176,7 @@ def read_rank(environment: Environment) -> Rank:
         master_addr=environment["MASTER_ADDR"],
         master_port=port,
         store_port=_port(environment, variables.STORE_PORT) if own_port else port + (not agent_store),
-        agent_store=agent_store and not own_port,
+        agent_store=agent_store,
         agent_in_step=in_own_step,
         secret=environment.get(variables.SECRET, ""),
         init_file=Path(init_file.removeprefix("file://")) if init_file else None,
