@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from slurmddp.runs.findings import Finding, Level
-from slurmddp.runtime.health.facts import MISSING, Facts
+from slurmddp.runtime.health.facts import MISSING, Facts, group
 from slurmddp.runtime.health.findings import finding
 from slurmddp.text import count, list_some
 
@@ -21,7 +21,7 @@ All = Sequence[Facts]
 
 def judge(ranks: All) -> Iterator[Finding]:
     """Yield the findings of all rules about the ranks of a job."""
-    for members in _groups(ranks, lambda facts: f"{facts.host} {facts.failure}").values():
+    for members in group(ranks, lambda facts: f"{facts.host} {facts.failure}").values():
         if members[0].failure:  # one warning for each node and reason
             yield failed_check(members[0].failure, members[0].host, members[0].rank if len(members) == 1 else None)
     ranks = [facts for facts in ranks if not facts.failure]
@@ -76,7 +76,7 @@ def _shared_memory(ranks: All) -> Iterator[Finding]:
 
 def _versions(ranks: All) -> Iterator[Finding]:
     for name in sorted({name for facts in ranks for name in facts.versions}):
-        by_value = _groups(ranks, lambda facts: facts.versions.get(name, "none"))  # noqa: B023 - called at once
+        by_value = group(ranks, lambda facts: facts.versions.get(name, "none"))  # noqa: B023 - called at once
         if len(by_value) > 1:
             yield finding("versions", "differ", host=_odd_host(by_value), name=name, groups=_list_groups(by_value))
 
@@ -86,7 +86,7 @@ def _script(ranks: All) -> Iterator[Finding]:
 
     Python itself reports a script that no rank has, or that a rank cannot read.
     """
-    by_digest = _groups([facts for facts in ranks if facts.digest], lambda facts: facts.digest)
+    by_digest = group([facts for facts in ranks if facts.digest], lambda facts: facts.digest)
     script = ranks[0].script
     if len(by_digest) <= 1:
         return
@@ -99,7 +99,7 @@ def _script(ranks: All) -> Iterator[Finding]:
 
 
 def _gpus(ranks: All) -> Iterator[Finding]:
-    for host, members in _groups(ranks, lambda facts: facts.host).items():
+    for host, members in group(ranks, lambda facts: facts.host).items():
         present = dict.fromkeys(gpu for facts in members for gpu in facts.gpus)
         if not present or not any(facts.gpus_asked for facts in members):
             continue
@@ -117,19 +117,12 @@ def _gpus(ranks: All) -> Iterator[Finding]:
 
 def _affinity(ranks: All) -> Iterator[Finding]:
     """Yield the nodes whose ranks together may run on fewer CPUs than were asked for; they may share one mask."""
-    for host, members in _groups(ranks, lambda facts: facts.host).items():
+    for host, members in group(ranks, lambda facts: facts.host).items():
         used = len({cpu for facts in members for cpu in facts.cpus})
         wanted = sum(facts.cpus_wanted for facts in members)
         if used < min(wanted, members[0].cpus_of_node):
             ranks_named, cpus = count(len(members), "rank"), count(used, "CPU")
             yield finding("affinity", "narrow", host=host, ranks=ranks_named, cpus=cpus, wanted=wanted)
-
-
-def _groups(ranks: All, key: Callable[[Facts], str]) -> dict[str, list[Facts]]:
-    found: dict[str, list[Facts]] = {}
-    for facts in ranks:
-        found.setdefault(key(facts), []).append(facts)
-    return found
 
 
 def _odd_host(groups: Mapping[str, All]) -> str:
@@ -144,7 +137,7 @@ def _list_groups(groups: Mapping[str, All]) -> str:
 
 def _list_members(members: All) -> str:
     """Return `ranks 0, 1 on n1, 2, 3 on n2`; a long list is cut."""
-    by_host = _groups(members, lambda facts: facts.host)
+    by_host = group(members, lambda facts: facts.host)
     parts = [f"{_list_ranks(some)} on {host}" for host, some in by_host.items()]
     return f"rank{'s' if len(members) > 1 else ''} {list_some(parts, _MOST_LISTED)}"
 
