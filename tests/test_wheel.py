@@ -44,6 +44,7 @@ def test_the_wheel_holds_the_package_its_templates_its_examples_its_rules_and_it
         "slurmddp/slurm/pending_reasons.toml",
         "slurmddp/slurm/states.json",
         "slurmddp/doctor/findings.toml",
+        "slurmddp/runtime/health/findings.json",
         "slurmddp/config/recipes.json",
         "slurmddp/script/job.toml.j2",
     }

@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -20,9 +19,9 @@ from submitit import JobEnvironment, helpers
 from submitit.core import utils
 
 from slurmddp import exit_codes
+from slurmddp.background import wait_until
 from slurmddp.errors import RankError
 from slurmddp.executor.job import CALL_VARIABLE, call_file
-from slurmddp.runs.ownership import ownership_of
 from slurmddp.runtime.exiting.classify import Verdict, judge
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rank_process import this_process
@@ -90,17 +89,16 @@ class Files:
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
         self._paths = JobEnvironment().paths
-        self._owner = ownership_of(rank.run_dir.owner, os.environ) if rank.run_dir else None
 
     def load_call(self) -> utils.DelayedSubmission:
         """Return the call. Raises RuntimeError when its pickle does not appear."""
         path = self._paths.submitted_pickle
         if handover := os.environ.get(CALL_VARIABLE):
             waiting = call_file(Path(handover), int(os.environ.get("SLURM_ARRAY_TASK_ID", "0")))
-            if not _wait_until(lambda: not waiting.exists(), HANDOVER_LIMIT_S):
+            if not wait_until(lambda: not waiting.exists(), HANDOVER_LIMIT_S, POLL_S):
                 with suppress(FileNotFoundError):  # another rank may have taken it
                     waiting.replace(path)
-        if not _wait_until(path.exists, ARRIVAL_LIMIT_S):
+        if not wait_until(path.exists, ARRIVAL_LIMIT_S, POLL_S):
             raise RuntimeError(f"{path} did not appear within {ARRIVAL_LIMIT_S:.0f} s; submit again")
         return utils.DelayedSubmission.load(path)
 
@@ -121,7 +119,7 @@ class Files:
     def wait_for(self, ranks: Iterable[int]) -> None:
         """Wait until these ranks have a result; srun ends this rank when one fails."""
         for rank in ranks:
-            _wait_until(self.result(rank).exists)
+            wait_until(self.result(rank).exists, pause_s=POLL_S)
 
     def _write(self, path: Path, content: Any) -> None:
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
@@ -129,8 +127,7 @@ class Files:
             utils.cloudpickle_dump(content, temporary)
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
-            if self._owner:
-                self._owner.check()
+            self._rank.check_owner()
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
@@ -237,15 +234,6 @@ def _accept_ready_ranks() -> None:
         return original(self, *given[:1], **named | {"overwrite": True})
 
     helpers.TorchDistributedEnvironment.export = export  # type: ignore[method-assign] # it refuses variables that are set
-
-
-def _wait_until(arrived: Callable[[], bool], limit_s: float = float("inf")) -> bool:
-    deadline = time.monotonic() + limit_s
-    while not arrived():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(POLL_S)
-    return True
 
 
 def _wait_for_end() -> None:

@@ -6,9 +6,9 @@ import threading
 from typing import Any, Final
 
 from slurmddp import variables
-from slurmddp.runtime.imports import after_import
 from slurmddp.runtime.launch.process import print_line
 from slurmddp.runtime.launch.rank import Rank
+from slurmddp.runtime.patches import after_import
 from slurmddp.watchdog.beats import Beat
 from slurmddp.watchdog.rank import Steps, send_beats
 

@@ -38,7 +38,8 @@ def _callbacks(module: str) -> list[Any]:
     callbacks = importlib.import_module(module)
     file = process.stopping.rank.run_dir.checkpoints / f"lightning-{next(_trainers)}.ckpt"
     saved = _list(file.parent, file.name)
-    for folder, before in {each["folder"]: each["found"] for each in [*read_records(_record(file))][::-1]}.items():
+    noted = [*read_records(file.with_suffix(".jsonl"))]
+    for folder, before in {each["folder"]: each["found"] for each in reversed(noted)}.items():
         saved |= {path: saved_at for path, saved_at in _list(Path(folder)).items() if before.get(path) != saved_at}
     offered = max(saved, key=saved.__getitem__, default=None)
     base = callbacks.OnExceptionCheckpoint if offered else callbacks.Callback
@@ -48,10 +49,6 @@ def _callbacks(module: str) -> list[Any]:
 for_lightning: Final = partial(_callbacks, "lightning.pytorch.callbacks")
 for_pytorch_lightning: Final = partial(_callbacks, "pytorch_lightning.callbacks")
 """Return the callbacks that a Trainer of either package gets."""
-
-
-def _record(file: Path) -> Path:
-    return file.with_suffix(".jsonl")
 
 
 def _list(folder: Path, pattern: str = "*.ckpt") -> dict[str, int]:
@@ -86,7 +83,7 @@ class _SaveAtStop:
             for callback in trainer.checkpoint_callbacks:
                 if getattr(callback, "dirpath", None) and not getattr(callback, "save_weights_only", False):
                     folder = Path(callback.dirpath).resolve()  # noted before this attempt writes there
-                    append_record(_record(self._file), {"folder": str(folder), "found": _list(folder)})
+                    append_record(self._file.with_suffix(".jsonl"), {"folder": str(folder), "found": _list(folder)})
         if self._has_signals:
             for number, handler in self._handlers.items():
                 signal.signal(number, handler)

@@ -1,18 +1,23 @@
-"""The names of other libraries that a rank replaces, as data; the modules that replace them call `replace`.
+"""The names of other libraries that a rank replaces, as data, and what follows an import by the user's program.
 
-A patch is applied in any version that has its names: each wraps the original and passes calls on. Where a name is
-missing, all of the patch is left out. tests/runtime/test_patches.py checks that the installed versions have every name.
-Standard library only.
+Modules that replace a name call `replace`; those that wait for an import call `after_import`. A patch is applied in any
+version that has its names: each wraps the original and passes calls on. Where a name is missing, all of the patch is
+left out. tests/runtime/test_patches.py checks that the installed versions have every name. Standard library only.
 """
 
+from __future__ import annotations
 import functools
-import importlib
+import pkgutil
+import re
 import sys
-from collections.abc import Callable
-from operator import attrgetter
+from collections.abc import Callable, Sequence
+from importlib.machinery import PathFinder
+from types import ModuleType, SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 from slurmddp.runtime.launch.process import print_line
+
+Action = Callable[[ModuleType], None]
 
 
 class Patch(NamedTuple):
@@ -64,18 +69,34 @@ PATCHES: Final = tuple(value for value in tuple(globals().values()) if isinstanc
 
 def replace(patch: Patch, wrap: Callable[[Any], Any]) -> None:
     """Replace each name of a patch by what `wrap` makes of it; leave the patch out where one of them is missing."""
-    split = [name.split(":") for name in patch.names]
     try:
-        originals = [attrgetter(path)(_module(module)) for module, path in split]
+        originals = [*map(pkgutil.resolve_name, patch.names)]
     except (ImportError, AttributeError):
         if patch.without:
             print_line(patch.without, sys.stderr)
         return
-    for (module, path), original in zip(split, originals):
-        *holders, last = path.split(".")
-        replacement = functools.wraps(original, updated=())(wrap(original))
-        setattr(functools.reduce(getattr, holders, _module(module)), last, replacement)
+    for name, original in zip(patch.names, originals):
+        holder, last = re.split(r"[:.](?=\w+$)", name)
+        setattr(pkgutil.resolve_name(holder), last, functools.wraps(original, updated=())(wrap(original)))
 
 
-def _module(name: str) -> Any:
-    return sys.modules.get(name) or importlib.import_module(name)
+def after_import(name: str, action: Action) -> None:
+    """Call `action` with the module `name` as soon as it is imported; at once if it is."""
+    if name in sys.modules:
+        action(sys.modules[name])
+        return
+
+    def find_spec(wanted: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
+        """Find this module as Python does, with a loader that calls the action, and no other."""
+        spec = PathFinder.find_spec(name, path, target) if wanted == name else None
+        if spec and spec.loader:
+            execute = spec.loader.exec_module
+
+            def execute_and_act(module: ModuleType) -> None:
+                execute(module)
+                action(module)
+
+            spec.loader.exec_module = execute_and_act  # type: ignore[method-assign]
+        return spec
+
+    sys.meta_path.insert(0, SimpleNamespace(find_spec=find_spec))

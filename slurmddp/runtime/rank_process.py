@@ -35,13 +35,11 @@ class RankProcess:
 
     def listen(self) -> None:
         """Listen to stop signals from now on, and keep them from the processes that this one starts."""
-        if self.signals.are_heard:
-            return
-        # imported here: the exit handler of multiprocessing must be registered after ours, to run before it
-        from slurmddp.runtime.stopping.children import protect_children  # noqa: PLC0415
+        if self.signals.listen():
+            # imported here: the exit handler of multiprocessing must be registered after ours, to run before it
+            from slurmddp.runtime.stopping.children import protect_children  # noqa: PLC0415
 
-        self.signals.listen()
-        protect_children()
+            protect_children()
 
     def begin(self, rank: "Rank") -> "Stopping":
         """Answer stop requests as this rank from now on."""

@@ -237,8 +237,7 @@ class _Record(NamedTuple):
     @property
     def ended(self) -> Any:
         """The step at which the training was complete and its last step; None before."""
-        lines = list(read_records(self.file))
-        return lines[-1].get("ended") if lines else None
+        return [None, *(line.get("ended") for line in read_records(self.file))][-1]
 
     def append(self, **values: Any) -> None:
         """Note what lies in the folder now."""

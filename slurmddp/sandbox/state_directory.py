@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import stat
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from slurmddp.background import wait_until
 from slurmddp.errors import ClusterError, SlurmddpError
 from slurmddp.sandbox.configuration import Plan, check_name
 
@@ -49,14 +49,11 @@ class Process:
 
     def kill(self) -> None:
         """End it at once, and return when it has ended; with the first process of a namespace, all others end."""
-        deadline = time.monotonic() + _KILL_DEADLINE_S
         if self.alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
-        while self.alive:
-            if time.monotonic() > deadline:
-                raise SlurmddpError(f"process {self.pid} does not end {_KILL_DEADLINE_S} s after SIGKILL")
-            time.sleep(_POLL_S)
+        if not wait_until(lambda: not self.alive, _KILL_DEADLINE_S, _POLL_S):
+            raise SlurmddpError(f"process {self.pid} does not end {_KILL_DEADLINE_S} s after SIGKILL")
 
 
 def _start(pid: int) -> int | None:

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING
 from slurmddp import exit_codes, variables
 from slurmddp.config.command import ACCELERATE_LAUNCH, LOCAL_RANK_LAUNCH, Kind, parse_worker_words
 from slurmddp.errors import FencedError, RankError, SlurmddpError
-from slurmddp.runs.ownership import ownership_of
 from slurmddp.runs.training_events import Start
 from slurmddp.runtime.checkpoint.program_saves import note_saves
 from slurmddp.runtime.exiting.classify import DONE, ENDS_BY_NOTICE, Verdict, exit_status, is_of_launcher, judge
 from slurmddp.runtime.exiting.record import write_end, write_error, write_event
-from slurmddp.runtime.imports import after_import
 from slurmddp.runtime.launch.addresses import choose_interface, resolve_head
 from slurmddp.runtime.launch.process import print_line, redirect_output
 from slurmddp.runtime.launch.rank import Rank, export, export_ids, read_attached_rank, read_rank
+from slurmddp.runtime.patches import after_import
 from slurmddp.runtime.rank_process import RankProcess
 from slurmddp.runtime.stopping.policy import Phase
 from slurmddp.runtime.stopping.stopping import NOTICE_LIMIT_S, SETTLE_LIMIT_S, Stopping
@@ -39,53 +38,30 @@ CONFIRM_LIMIT_S = 90.0
 
 def main(words: list[str], process: RankProcess) -> None:
     """Run COMMAND, or the bundled worker, as one rank; the process then exits with the status of its end."""
-    if variables.ATTACHED in os.environ:
-        rank = read_attached_rank(os.environ)
-        del os.environ[variables.ATTACHED]
-    else:
-        try:
-            rank = read_rank(os.environ)
-        except RankError as error:
-            _show(error)
-            return
+    try:
+        rank = read_attached_rank(os.environ) if variables.ATTACHED in os.environ else read_rank(os.environ)
+    except RankError as error:
+        _show(error)
+        return
+    os.environ.pop(variables.ATTACHED, None)
     stopping = process.begin(rank)
     numbers = {name: getattr(rank, name) for name in ("rank", "local_rank", "world_size", "local_world_size")}
     look.register(job=rank.job, attempt=rank.attempt, host=rank.host, **numbers)  # for `slurmddp stacks`
     try:
-        if rank.attached:
-            export_ids(rank, os.environ)
-            _run_attached(process, words)
-            return
-        logs = os.environ.get(variables.RANK_LOGS)  # `all`, or `1` for all but rank 0's
-        if rank.run_dir and (logs == "all" or (logs == "1" and not rank.is_main)):
-            redirect_output(rank.run_dir.rank_log(rank.job, rank.attempt, rank.rank))
-        head = resolve_head(rank.master_addr, os.environ, node_rank=rank.node_rank, host=rank.host)
-        stopping.rank = rank = dataclasses.replace(rank, master_addr=head)
-        choose_interface(rank, os.environ)
-        export(rank, os.environ)
+        if not rank.attached:
+            logs = os.environ.get(variables.RANK_LOGS)  # `all`, or `1` for all but rank 0's
+            if rank.run_dir and (logs == "all" or (logs == "1" and not rank.is_main)):
+                redirect_output(rank.run_dir.rank_log(rank.job, rank.attempt, rank.rank))
+            head = resolve_head(rank.master_addr, os.environ, node_rank=rank.node_rank, host=rank.host)
+            stopping.rank = rank = dataclasses.replace(rank, master_addr=head)
+            choose_interface(rank, os.environ)
+            export(rank, os.environ)
         export_ids(rank, os.environ)
         _run(process, words)
     except BaseException as error:
         if not process.exit.is_armed_here():
             raise
         _fail(process, error)
-
-
-def _run_attached(process: RankProcess, words: list[str]) -> None:
-    """Run the program of a person's own launch line, whose ranks do not meet before it.
-
-    A record that is there is of an earlier Python of the same task, as of one that printed a port.
-    """
-    rank = process.stopping.rank
-    process.stopping.enter(Phase.SCRIPT)
-    after_import("torch", lambda _: _watch_groups(rank))
-    write_event(rank, _start(rank, {}))
-    if rank.run_dir:
-        with contextlib.suppress(OSError):
-            rank.run_dir.rank_record(rank.job, rank.attempt, rank.rank).unlink(missing_ok=True)
-            rank.run_dir.rank_begin(rank.job, rank.attempt, rank.rank).touch(mode=0o600)
-    _run_command(words, "script", process.stopping)
-    _finish(process, lambda: True)
 
 
 def _watch_groups(rank: Rank) -> None:
@@ -96,31 +72,36 @@ def _watch_groups(rank: Rank) -> None:
     skip_group_destructors()
 
 
-def _start(rank: Rank, ranks: dict[str, str]) -> Start:
-    return Start(
-        world_size=rank.world_size,
-        local_world_size=rank.local_world_size,
-        nodes=rank.nodes,
-        launcher=rank.launcher,
-        ranks=ranks,
-    )
-
-
 def _run(process: RankProcess, words: list[str]) -> None:
     stopping = process.stopping
     rank = stopping.rank
-    confirm_end, ranks = _meet(process, words)
-    write_event(rank, _start(rank, ranks))
-    if rank.run_dir and rank.is_main:  # shows that all ranks have met
+    confirm_end, ranks = _begin_attached(stopping) if rank.attached else _meet(process, words)
+    write_event(rank, Start(rank.world_size, rank.local_world_size, rank.nodes, rank.launcher, ranks))
+    if rank.run_dir and rank.is_main and not rank.attached:  # shows that all ranks have met
         rank.run_dir.rank_begin(rank.job, rank.attempt, rank.rank).touch(mode=0o600)
     run_script.redirect_imports(os.environ)
-    kind = parse_worker_words(tuple(words)).kind
+    kind = "script" if rank.attached else parse_worker_words(tuple(words)).kind
     if kind == "worker":
         _run_bundled(words)
         _finish(process, lambda: True)
     else:
         _run_command(words, kind, stopping)
         _finish(process, confirm_end)
+
+
+def _begin_attached(stopping: Stopping) -> tuple[Callable[[], bool], dict[str, str]]:
+    """Begin as a rank of a person's own launch line, whose ranks do not meet before the program; return as `_meet`.
+
+    A record that is there is of an earlier Python of the same task, as of one that printed a port.
+    """
+    rank = stopping.rank
+    stopping.enter(Phase.SCRIPT)
+    after_import("torch", lambda _: _watch_groups(rank))
+    if rank.run_dir:
+        with contextlib.suppress(OSError):
+            rank.run_dir.rank_record(rank.job, rank.attempt, rank.rank).unlink(missing_ok=True)
+            rank.run_dir.rank_begin(rank.job, rank.attempt, rank.rank).touch(mode=0o600)
+    return lambda: True, {}
 
 
 def _meet(process: RankProcess, words: list[str]) -> tuple[Callable[[], bool], dict[str, str]]:
@@ -269,14 +250,13 @@ def _judge(stopping: Stopping, error: BaseException) -> Verdict:
         return Verdict(exit_codes.STOPPED, f"stop signal received, and ended by itself with status {status}")
     if failed and signals.has_come():
         return Verdict(exit_codes.RETRYABLE, f"stop signal received, and failed then: {verdict.reason}")
-    run_dir = stopping.rank.run_dir
-    owner = ownership_of(run_dir.owner, os.environ) if run_dir else None
-    if verdict.status == exit_codes.RETRYABLE and owner:
-        with contextlib.suppress(OSError):
-            try:
-                owner.check()
-            except FencedError as fenced:
-                return judge(fenced)
+    if verdict.status == exit_codes.RETRYABLE:
+        try:
+            stopping.rank.check_owner()
+        except FencedError as fenced:
+            return judge(fenced)
+        except OSError:
+            pass
     return verdict
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from slurmddp.runtime import patches
-from slurmddp.runtime.imports import after_import
 from slurmddp.runtime.launch.rank import Rank
 
 _PAUSE_S = 1.0
@@ -31,5 +30,5 @@ def note_saves(rank: Rank) -> None:
 
         return save_and_note
 
-    after_import("torch", lambda _: patches.replace(patches.SAVE, wrap))
-    after_import("safetensors.torch", lambda _: patches.replace(patches.SAVE_FILE, wrap))
+    patches.after_import("torch", lambda _: patches.replace(patches.SAVE, wrap))
+    patches.after_import("safetensors.torch", lambda _: patches.replace(patches.SAVE_FILE, wrap))

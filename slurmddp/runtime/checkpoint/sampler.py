@@ -66,13 +66,10 @@ class Sampler(TorchSampler[list[int]]):
 
     def indices(self, first: int) -> torch.Tensor:
         """Return the samples at those positions, int64 [batch_size]."""
-        begin, end, ranks = first + self._rank, first + self.global_batch, self._world_size
-        parts = []
-        for epoch in range(begin // self.samples, (end - 1) // self.samples + 1):
-            origin = epoch * self.samples
-            skipped = max(0, -((begin - origin) // ranks))  # of this rank's positions, those in earlier epochs
-            parts.append(self._order(epoch)[begin + skipped * ranks - origin : end - origin : ranks])
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        epochs = range(first // self.samples, (first + self.global_batch - 1) // self.samples + 1)
+        orders = [self._order(epoch) for epoch in epochs]
+        stream, begin = orders[0] if len(orders) == 1 else torch.cat(orders), first % self.samples
+        return stream[begin + self._rank : begin + self.global_batch : self._world_size]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position: seed, samples of an epoch, samples consumed."""

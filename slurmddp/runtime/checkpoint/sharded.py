@@ -153,16 +153,13 @@ def _is_saved_here(tensor: Tensor, *, alone: bool) -> bool:
 
 def metadata_of(index: State) -> Metadata:
     """Return the content of METADATA, before it is pickled."""
-    paths: dict[str, StatePath] = {}
-    tensors: dict[str, TensorStorageMetadata] = {}
-
-    def visit(path: StatePath, tensor: Tensor) -> Tensor:
-        paths[_name(path)] = path
-        tensors[_name(path)] = TensorStorageMetadata(TensorProperties(dtype=tensor.dtype), tensor.shape, [])
-        return tensor
-
-    map_tensors(index["frame"], visit)
-    places = {}
+    found: dict[StatePath, Tensor] = {}
+    map_tensors(index["frame"], found.setdefault)
+    tensors = {
+        _name(path): TensorStorageMetadata(TensorProperties(dtype=tensor.dtype), tensor.shape, [])
+        for path, tensor in found.items()
+    }
+    paths, places = {_name(path): path for path in found}, {}
     for name, begins_at, sizes, file, begin, length in index["entries"]:
         offsets = torch.Size(begins_at)
         tensors[name].chunks.append(ChunkStorageMetadata(offsets, torch.Size(sizes)))

@@ -16,8 +16,8 @@ import shutil
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from itertools import chain, count
 from pathlib import Path
@@ -108,8 +108,7 @@ class Store:
         Newer ones that are broken are renamed. Raises RankError when the newest belongs to another run, FencedError
         when one must be renamed and another attempt owns the run.
         """
-        candidates = (self._verify(folder, thorough=True) for folder in self._steps())
-        return next((found for found in candidates if found), None)
+        return next(filter(None, (self._verify(folder, thorough=True) for folder in self._steps())), None)
 
     def load(self, found: Saved, name: str) -> Any:
         """Return the content of the file `name`, with its tensors in host memory."""
@@ -312,36 +311,32 @@ def _decode(manifest: bytes) -> dict[str, Any]:
 
 def _read(folder: Path, *, thorough: bool) -> Saved:
     """Return what the manifest says, after comparing the files' sizes, and with `thorough` also all their bytes."""
-    with _broken_if_lost(MANIFEST), open_regular(folder / MANIFEST, follow=False) as file_of_manifest:
-        manifest = file_of_manifest.read()
-    content = _decode(manifest)
-    if content["format"] not in (1, FORMAT):
-        raise RankError(
-            f"checkpoint {folder} has format {content['format']}, this slurmddp reads 1 and {FORMAT}; use the one that "
-            "wrote it, or start over with --reset"
-        )
-    if folder.name != f"step-{content['step']:09d}":
-        raise _BrokenError(f"its {MANIFEST} is that of step {content['step']}")
-    for name, file in content["files"].items():
-        with _broken_if_lost(name), open_regular(folder / name, grows=True, follow=False) as content_of_file:
-            size = os.fstat(content_of_file.fileno()).st_size
-            if size != file["size"]:
-                raise _BrokenError(f"{name} has {size} bytes, not {file['size']}")
-            checksum = file.get("crc32") or file["sha256"]
-            if thorough and checksum != (_crc32_of if "crc32" in file else sha256_of)(content_of_file):
-                raise _BrokenError(f"{name} does not match its checksum")
+    name = MANIFEST
+    try:
+        with open_regular(folder / name, follow=False) as file_of_manifest:
+            manifest = file_of_manifest.read()
+        content = _decode(manifest)
+        if content["format"] not in (1, FORMAT):
+            raise RankError(
+                f"checkpoint {folder} has format {content['format']}, this slurmddp reads 1 and {FORMAT}; use the one "
+                "that wrote it, or start over with --reset"
+            )
+        if folder.name != f"step-{content['step']:09d}":
+            raise _BrokenError(f"its {MANIFEST} is that of step {content['step']}")
+        for name, file in content["files"].items():
+            with open_regular(folder / name, grows=True, follow=False) as content_of_file:
+                size = os.fstat(content_of_file.fileno()).st_size
+                if size != file["size"]:
+                    raise _BrokenError(f"{name} has {size} bytes, not {file['size']}")
+                checksum = file.get("crc32") or file["sha256"]
+                if thorough and checksum != (_crc32_of if "crc32" in file else sha256_of)(content_of_file):
+                    raise _BrokenError(f"{name} does not match its checksum")
+    except OSError as error:
+        if error.errno not in _LOST:
+            raise
+        raise _BrokenError(f"{name}: {error.strerror}") from error
     return Saved(
         folder=folder,
         digest=hashlib.sha256(manifest).hexdigest(),
         **{name: content[name] for name in ("step", "identity", "files")},
     )
-
-
-@contextmanager
-def _broken_if_lost(name: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _LOST:
-            raise
-        raise _BrokenError(f"{name}: {error.strerror}") from error

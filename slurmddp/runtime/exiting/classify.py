@@ -70,11 +70,9 @@ def judge(error: BaseException) -> Verdict:
         known = error.exit_status in (exit_codes.RETRYABLE, exit_codes.FENCED)
         status = error.exit_status if known else exit_codes.FAILED
         return Verdict(status, one_line(str(error)))
-    seen: list[BaseException] = []
-    cause: BaseException | None = error
-    while cause is not None and not any(cause is each for each in seen):
+    seen = [error]
+    while (cause := seen[-1].__cause__) is not None and not any(cause is each for each in seen):
         seen.append(cause)
-        cause = cause.__cause__
     status = exit_codes.RETRYABLE if any(map(_is_retryable, seen)) else exit_codes.FAILED
     return Verdict(status, one_line(_AROUND_GLOO.sub("", f"{type(error).__name__}: {error}")))
 

@@ -20,10 +20,12 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
+from slurmddp.background import wait_until
 from slurmddp.errors import ClusterError
 from slurmddp.runs.files import write_whole
 from slurmddp.runs.findings import Finding
 from slurmddp.runtime.health.facts import Facts, gather_facts
+from slurmddp.runtime.health.findings import finding
 from slurmddp.runtime.health.network import StoreChannel, check_clocks, check_ports
 from slurmddp.runtime.health.preflight import judge_all
 from slurmddp.runtime.launch.rank import Rank
@@ -107,8 +109,7 @@ def check_signals(rank: Rank, channel: StoreChannel) -> list[Finding]:
     channel.share("signal handlers")
     began = time.monotonic()
     refusal = channel.broadcast("signal", _send(rank) if rank.is_main else None)
-    while not (refusal or received) and time.monotonic() < began + REACH_LIMIT_S:
-        time.sleep(0.01)
+    wait_until(lambda: refusal or received, REACH_LIMIT_S)
     arrived = received and not refusal
     answers = channel.gather("received", [rank.rank, rank.host, received[0] - began if arrived else None])
     return _judge_signals(refusal, answers) if rank.is_main else []
@@ -130,23 +131,11 @@ def _send(rank: Rank) -> str:
 
 def _judge_signals(refusal: str, answers: "list[tuple[int, str, float | None]]") -> list[Finding]:
     if refusal:
-        return [Finding(check="notice", level="note", what=f"the stop signal was not tried: {refusal}")]
-    missing = [
-        Finding(
-            check="notice",
-            level="warning",
-            host=host,
-            rank=number,
-            what=f"did not receive the stop signal that Slurm sent within {REACH_LIMIT_S:.0f} s",
-            why="it will not save before the time limit, nor when the job is preempted",
-            advice="start the ranks by srun itself, without a program in between that keeps signals (use `exec`)",
-        )
-        for number, host, after_s in answers
-        if after_s is None
-    ]
+        return [finding("notice", "untried", refusal=refusal)]
+    silent = [(number, host) for number, host, after_s in answers if after_s is None]
+    missing = [finding("notice", "missed", host=host, rank=number, limit_s=REACH_LIMIT_S) for number, host in silent]
     slowest_s = max((after_s for _, _, after_s in answers if after_s is not None), default=0.0)
-    what = f"the stop signal reaches all ranks within {slowest_s:.2f} s"
-    return missing or [Finding(check="notice", level="ok", what=what)]
+    return missing or [finding("notice", "ok", slowest_s=slowest_s)]
 
 
 def measure(rank: Rank, channel: StoreChannel, device: torch.device) -> list[Finding]:
@@ -166,9 +155,9 @@ def measure(rank: Rank, channel: StoreChannel, device: torch.device) -> list[Fin
     if not rank.is_main:
         return []
     rate = 2 * (rank.world_size - 1) / rank.world_size * buffer.nbytes / all_reduce_s / 1e9  # as nccl-tests: busbw
-    what = f"all {rank.world_size} ranks: {buffer.nbytes >> 20} MiB in {all_reduce_s * 1000:.1f} ms, {rate:.2f} GB/s"
+    sizes = {"ranks": rank.world_size, "size_mb": buffer.nbytes >> 20}
     named = [(computed[first][1], computed[second][1], seconds) for first, second, seconds in links]
-    all_reduce = Finding(check="all-reduce", level="ok", what=what)
+    all_reduce = finding("all-reduce", "ok", **sizes, took_ms=all_reduce_s * 1000, rate=rate)
     return [*judge_products(computed), all_reduce, *judge_links(named, buffer.nbytes)]
 
 
@@ -224,14 +213,10 @@ def judge_products(computed: Sequence[tuple[int, str, float]]) -> Iterator[Findi
     median_s = statistics.median(seconds for _, _, seconds in computed)
     slow = [each for each in computed if each[2] > SLOW_RANK * median_s]
     for number, host, seconds in slow:
-        what = f"a matrix product takes {seconds * 1000:.2f} ms, the median is {median_s * 1000:.2f} ms"
-        why = "all ranks wait for the slowest in every step"
-        advice = f"look for another program or a throttled GPU there, or leave the node out by --exclude {host}"
-        yield Finding(check="compute", level="warning", host=host, rank=number, what=what, why=why, advice=advice)
+        yield finding("compute", "slow", host=host, rank=number, took_ms=seconds * 1000, median_ms=median_s * 1000)
     if not slow:
         slowest_s = max(seconds for _, _, seconds in computed)
-        what = f"a matrix product takes {median_s * 1000:.2f} ms in the median, {slowest_s * 1000:.2f} ms at most"
-        yield Finding(check="compute", level="ok", what=what)
+        yield finding("compute", "ok", median_ms=median_s * 1000, slowest_ms=slowest_s * 1000)
 
 
 def judge_links(links: Sequence[tuple[str, str, float]], size: int) -> Iterator[Finding]:
@@ -241,14 +226,11 @@ def judge_links(links: Sequence[tuple[str, str, float]], size: int) -> Iterator[
     median_s = statistics.median_low(seconds for _, _, seconds in links)
     slow = [link for link in links if len(links) >= _FEWEST_LINKS and link[2] > SLOW_LINK * median_s]
     for first, second, seconds in slow:
-        what = f"exchanges {size / seconds / 1e9:.2f} GB/s with {second}, in the median {size / median_s / 1e9:.2f}"
-        why = "every all-reduce is as slow as the slowest link"
-        advice = "choose the fast network by --interface, or leave the node out by --exclude"
-        yield Finding(check="links", level="warning", host=first, what=what, why=why, advice=advice)
+        rate, median = size / seconds / 1e9, size / median_s / 1e9
+        yield finding("links", "slow", host=first, other=second, rate=rate, median=median)
     if not slow:
         rates = [size / seconds / 1e9 for _, _, seconds in links]
-        what = f"neighbouring nodes exchange {min(rates):.2f} to {max(rates):.2f} GB/s, each way"
-        yield Finding(check="links", level="ok", what=what)
+        yield finding("links", "ok", slowest=min(rates), fastest=max(rates))
 
 
 if __name__ == "__main__":

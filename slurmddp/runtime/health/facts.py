@@ -11,7 +11,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from importlib import metadata
 from pathlib import Path
@@ -76,6 +76,14 @@ class Facts:
     def process(self) -> str:
         """Host and process id, as messages name a process."""
         return f"{self.host} (pid {self.pid})"
+
+
+def group(ranks: Iterable[Facts], key: Callable[[Facts], str]) -> dict[str, list[Facts]]:
+    """Return the facts by a key, in the order in which they come."""
+    found: dict[str, list[Facts]] = {}
+    for facts in ranks:
+        found.setdefault(key(facts), []).append(facts)
+    return found
 
 
 def identify(rank: Rank) -> Facts:

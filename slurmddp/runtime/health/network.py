@@ -18,7 +18,8 @@ from typing import Any, Final
 from torch._C._distributed_c10d import HashStore
 
 from slurmddp.runs.findings import Finding
-from slurmddp.runtime.health.rules import judge_clocks, name_finding
+from slurmddp.runtime.health.findings import finding
+from slurmddp.runtime.health.rules import judge_clocks
 from slurmddp.runtime.launch.addresses import resolve, source_address
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rendezvous.head_store import reconnect
@@ -103,21 +104,15 @@ def judge_ports(tried: Sequence[Tried]) -> Iterator[Finding]:
     """Yield the names that do not resolve and the ways that are closed, or that all is well."""
     for each in tried:
         if not each["addresses"]:
-            yield name_finding(each["host"], each["other"], f"the name {each['other']} does not resolve")
+            yield finding("names", "other", host=each["host"], name=each["other"])
         if each["why"]:
-            what = f"{each['other']} ({each['target']}) cannot be reached: {each['why']}"
-            why = "the ranks of the two nodes never meet"
-            advice = (
-                "choose ports that the firewall lets through by --port-range, a network by --interface, or "
-                f"leave a node out by --exclude {each['other']}"
-            )
-            yield Finding(check="ports", level="error", host=each["host"], what=what, why=why, advice=advice)
+            yield finding("ports", "closed", **each)
     names = {each["other"]: "/".join(each["addresses"]) for each in tried}
     if tried and all(each["addresses"] for each in tried):
         listed = ", ".join(f"{host} {addresses}" for host, addresses in sorted(names.items())[:4])
-        yield Finding(check="names", level="ok", what=f"all {len(names)} nodes resolve each other: {listed}")
+        yield finding("names", "ok", nodes=len(names), listed=listed)
     if tried and not any(each["why"] for each in tried):
-        yield Finding(check="ports", level="ok", what=f"all {len(tried)} ways between the nodes are open")
+        yield finding("ports", "ok", ways=len(tried))
 
 
 def check_clocks(rank: Rank, channel: StoreChannel) -> list[Finding]:
@@ -128,5 +123,5 @@ def check_clocks(rank: Rank, channel: StoreChannel) -> list[Finding]:
     found = list(judge_clocks(began, ended, times))
     if len(times) > 1 and not found:
         most_s = max(max(abs(time_s - began), abs(time_s - ended)) for _, time_s in times)
-        found.append(Finding(check="clock", level="ok", what=f"clocks are at most {most_s * 1000:.1f} ms apart"))
+        found.append(finding("clock", "ok", most_ms=most_s * 1000))
     return found

@@ -7,6 +7,7 @@ from os.path import exists
 from pathlib import Path
 from typing import Final
 
+from slurmddp.background import wait_until
 from slurmddp.errors import RankError
 from slurmddp.runs.events import Found
 from slurmddp.runs.findings import SERIOUS, Finding, Level
@@ -66,6 +67,4 @@ def judge_all(rank: Rank, ranks: Iterable[Facts], limit_s: float, unseen: Level)
 
 def _sees(mark: Path, deadline: float) -> bool:
     """Wait until a node's mark is visible here; return whether it was before the monotonic deadline."""
-    while not (seen := exists(mark)) and time.monotonic() < deadline:  # noqa: PTH110 - Path.exists raises where a file system does not answer
-        time.sleep(0.02)
-    return seen
+    return wait_until(lambda: exists(mark), deadline - time.monotonic())  # noqa: PTH110 - Path.exists raises where a file system does not answer

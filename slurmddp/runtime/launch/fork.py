@@ -132,9 +132,8 @@ def _become_rank(node: Rank, local_rank: int, count: int, parent: int, cpus: lis
     names = step_variables(rank, local_rank, node.world_size * count, count)
     os.environ.update({variables.STARTED_BY: "fork", **names})
     os.sched_setaffinity(0, cpus)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    with open(os.devnull) as nothing:  # noqa: PTH123 - a number is needed, no path
+        os.dup2(nothing.fileno(), 0)
     if node.run_dir:
         redirect_output(node.run_dir.rank_log(node.job, node.attempt, rank))
     importlib.import_module("numpy").random.seed()  # from the system, as in a new interpreter

@@ -22,6 +22,7 @@ from slurmddp.errors import RankError
 from slurmddp.old_python import dataclass
 from slurmddp.runs.files import create_exclusively
 from slurmddp.runs.layout import RunDir
+from slurmddp.runs.ownership import ownership_of
 from slurmddp.slurm.job_info import JobRef
 
 Launcher = Literal["srun", "fork", "torchrun", "mpi", "single"]
@@ -102,6 +103,11 @@ class Rank:
         """Number of nodes, if each has as many ranks as this one."""
         return -(-self.world_size // self.local_world_size)
 
+    def check_owner(self) -> None:
+        """Raise FencedError if another attempt owns the run: this one must not write then."""
+        if self.run_dir and (owner := ownership_of(self.run_dir.owner, os.environ)):
+            owner.check()
+
     def host_of(self, rank: int) -> str:
         """Return the host on which srun's block distribution puts a rank; empty when the hosts are unknown."""
         node = rank // self.local_world_size
@@ -155,8 +161,8 @@ def read_rank(environment: Environment) -> Rank:
     last = int(environment.get(variables.ATTEMPT, "0").rpartition(".")[2])
     is_torchrun = launcher == "torchrun"
     in_own_step = is_torchrun and _in_own_step(environment)
-    agent_store = is_torchrun and environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     own_port = variables.STORE_PORT in environment
+    agent_store = is_torchrun and not own_port and environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     folder = environment.get(variables.RUN_DIR)
     host = environment.get("SLURMD_NODENAME") if launcher in ("srun", "fork") or in_own_step else None
     return Rank(
@@ -170,7 +176,7 @@ def read_rank(environment: Environment) -> Rank:
         master_addr=environment["MASTER_ADDR"],
         master_port=port,
         store_port=_port(environment, variables.STORE_PORT) if own_port else port + (not agent_store),
-        agent_store=agent_store and not own_port,
+        agent_store=agent_store,
         agent_in_step=in_own_step,
         secret=environment.get(variables.SECRET, ""),
         init_file=Path(init_file.removeprefix("file://")) if init_file else None,

@@ -21,6 +21,7 @@ import time  # noqa: E402 - the same
 from pathlib import Path  # noqa: E402 - the same
 
 from slurmddp import exit_codes  # noqa: E402 - the same
+from slurmddp.background import wait_until  # noqa: E402 - the same
 from slurmddp.errors import PeerError  # noqa: E402 - the same
 from slurmddp.runtime.launch.addresses import resolve_head  # noqa: E402 - the same
 from slurmddp.runtime.launch.process import signal_at_parent_death  # noqa: E402 - the same
@@ -79,11 +80,8 @@ def _forward_signals() -> None:
     while True:
         number = signal.sigwait(STOP_SIGNALS)
         _imported.wait()
-        deadline = time.monotonic() + RANKS_LIMIT_S
-        while not list_children(os.getpid()):
-            if time.monotonic() > deadline:
-                os._exit(exit_codes.RETRYABLE)
-            time.sleep(POLL_S)
+        if not wait_until(lambda: list_children(os.getpid()), RANKS_LIMIT_S, POLL_S):
+            os._exit(exit_codes.RETRYABLE)
         time.sleep(POLL_S)
         for pid in list_children(os.getpid()):
             with contextlib.suppress(ProcessLookupError):

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from slurmddp.errors import RankError
-from slurmddp.runtime.health.facts import Facts
+from slurmddp.runtime.health.facts import Facts, group
 from slurmddp.runtime.launch.rank import list_ranks
 from slurmddp.slurm.hostlist import format_ranges
 from slurmddp.version import __version__
@@ -38,10 +38,8 @@ class Claims:
         """
         self.arrived.append(claim)
         if claim.world_size != self.arrived[0].world_size:
-            groups: dict[tuple[int, str], list[int]] = {}
-            for each in self.arrived:
-                groups.setdefault((each.world_size, each.host), []).append(each.rank)
-            sizes = ", ".join(f"{size} on {host} ({list_ranks(ranks)})" for (size, host), ranks in groups.items())
+            groups = group(self.arrived, lambda each: f"{each.world_size} on {each.host}")
+            sizes = ", ".join(f"{size} ({list_ranks(each.rank for each in some)})" for size, some in groups.items())
             return RankError(f"ranks disagree on the world size: {sizes}")
         first = self._by_rank.setdefault(claim.rank, claim)
         if first is not claim:
@@ -57,7 +55,5 @@ class Claims:
 
 def ranks_by_host(claims: Iterable[Facts]) -> dict[str, str]:
     """Return the ranks of each host as in `0-3,8`, the hosts in the order of the nodes."""
-    by_host: dict[str, list[int]] = {}
-    for claim in sorted(claims, key=lambda claim: (claim.node_rank, claim.rank)):
-        by_host.setdefault(claim.host, []).append(claim.rank)
-    return {host: format_ranges(ranks) for host, ranks in by_host.items()}
+    by_host = group(sorted(claims, key=lambda claim: (claim.node_rank, claim.rank)), lambda claim: claim.host)
+    return {host: format_ranges([claim.rank for claim in some]) for host, some in by_host.items()}

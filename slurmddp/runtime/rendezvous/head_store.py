@@ -127,8 +127,6 @@ def reconnect(rank: Rank, limit_s: float = ANSWER_LIMIT_S) -> SealedStore:
 
 def wait_for_keys(store: SealedStore, keys: list[str], limit_s: float) -> bool:
     """Wait until all keys are set; return whether they were in time."""
-    if not keys:
-        return True
     try:
         store.wait(keys, timedelta(seconds=max(limit_s, 0.001)))
     except dist.DistStoreError:

@@ -104,14 +104,8 @@ def form_group(rank: Rank, device: torch.device, limit: timedelta = COLLECTIVE_L
         store = FileStore(str(rank.init_file), rank.world_size)
     elif rank.attached and "RANK" not in os.environ:  # by srun, whose variables torch does not read
         store = TCPStore(rank.master_addr, rank.master_port, rank.world_size, is_master=rank.is_main)
-    dist.init_process_group(
-        backend,
-        store=store,
-        rank=rank.rank if store else -1,
-        world_size=rank.world_size if store else -1,
-        timeout=FORM_LIMIT,
-        device_id=device_id,
-    )
+    place: dict[str, Any] = {"rank": rank.rank, "world_size": rank.world_size} if store else {}  # else by variables
+    dist.init_process_group(backend, store=store, timeout=FORM_LIMIT, device_id=device_id, **place)
     dist.distributed_c10d._set_pg_timeout(limit)  # noqa: SLF001 - torch has no public name for it
 
 

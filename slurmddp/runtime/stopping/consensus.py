@@ -5,7 +5,6 @@ has arrived. To submit one integer by gloo takes 14 us; to wait for it would tak
 for each rank, which it alone fills, so that all ranks know the numbers of all.
 """
 
-import os
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
@@ -13,7 +12,6 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 import torch.distributed as dist
 
-from slurmddp.runs.ownership import ownership_of
 from slurmddp.runtime.exiting.classify import Stopped
 from slurmddp.runtime.launch.rank import record_mlflow_run
 from slurmddp.runtime.rendezvous.process_group import form_control_group
@@ -131,10 +129,8 @@ class LoopStop:
 
     def check_owner(self, *, anyone: bool = False) -> None:
         """Raise FencedError on rank 0, or on any, if another attempt owns the run: this one must not write then."""
-        rank = self.stopping.rank
-        owner = ownership_of(rank.run_dir.owner, os.environ) if rank.run_dir and (rank.is_main or anyone) else None
-        if owner:
-            owner.check()
+        if self.stopping.rank.is_main or anyone:
+            self.stopping.rank.check_owner()
 
     def leave(self, saved: str = "") -> NoReturn:
         """End the program, now that its state is saved."""

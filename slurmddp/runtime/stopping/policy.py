@@ -122,12 +122,8 @@ def _end_script(known: Known, limit_s: float = 0.0) -> Action:
         return "ask slurm"
     if limit_s and not known.waits:
         return Wait(limit_s)
-    if (
-        known.rank.attached
-        and known.rank.world_size > 1
-        and known.cause == "SIGTERM"
-        and known.slurm.reason == "signal"
-    ):
+    has_own_launcher = known.rank.attached and known.rank.world_size > 1
+    if has_own_launcher and known.cause == "SIGTERM" and known.slurm.reason == "signal":
         return Leave(Verdict(exit_codes.RETRYABLE, f"{_ENDED_BY_LAUNCHER}; {known.saved}"))
     return Leave(Verdict(exit_codes.STOPPED, f"{_received(known)}; {known.saved}"), record=known.rank.is_main)
 

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Final
 
+from slurmddp.background import wait_until
+
 SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 CLOCK: Final = "clock"
 """The cause of a stop request that no signal brought: the time limit is near."""
@@ -54,23 +56,17 @@ class StopSignals:
 
     def await_stop(self, limit_s: float) -> bool:
         """Wait for a stop request; return whether there is one."""
-        ends_at = time.monotonic() + limit_s
-        while not self.stop_requested and time.monotonic() < ends_at:
-            time.sleep(0.01)
-        return self.stop_requested
-
-    @property
-    def are_heard(self) -> bool:
-        """Whether `listen` was called."""
-        return bool(self._pipe)
+        return wait_until(lambda: self.cause, limit_s)
 
     @property
     def all_handlers_ours(self) -> bool:
         """Whether the program has replaced none of the signal handlers."""
         return all(map(self._is_ours, SIGNALS))
 
-    def listen(self) -> None:
-        """Install the signal handlers in this process, and not in those that it forks."""
+    def listen(self) -> bool:
+        """Install the signal handlers in this process, and not in those that it forks; return False if they were."""
+        if self._pipe:
+            return False
         self._pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
         for number in SIGNALS:
@@ -78,6 +74,7 @@ class StopSignals:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         os.register_at_fork(before=self._hold, after_in_parent=self._release, after_in_child=self._reset_in_child)
         threading.Thread(target=self._watch, name="signals", daemon=True).start()
+        return True
 
     def has_come(self) -> bool:
         """Return whether any of the signals has come, also when the signal thread has not seen it yet."""

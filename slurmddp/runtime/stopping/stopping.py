@@ -11,7 +11,7 @@ from typing import Any
 
 from slurmddp import exit_codes
 from slurmddp.old_python import dataclass
-from slurmddp.runs.exit_records import read_record
+from slurmddp.runs.exit_records import read_records
 from slurmddp.runs.training_events import Notice
 from slurmddp.runtime.exiting.classify import Verdict
 from slurmddp.runtime.exiting.process_exit import ProcessExit
@@ -189,10 +189,8 @@ class Stopping:
     def _find_failed_peer(self) -> str:
         """Return how the first peer failed after the stop request; empty when none says so."""
         run, who = self.rank.run_dir, self.rank
-        paths = [run.rank_record(who.job, who.attempt, rank) for rank in range(who.world_size)] if run else []
-        records = (read_record(path, rank) for rank, path in enumerate(paths))
-        found = [record for record in records if record and record.status == exit_codes.STOPPED]
-        return min(found, key=lambda record: record.time).text if found else ""
+        records = read_records(run.attempt(who.job, who.attempt)) if run else []
+        return next((record.text for record in records if record.status == exit_codes.STOPPED), "")
 
 
 def ask_slurm(rank: Rank, cause: str) -> StopReason:

@@ -4,7 +4,8 @@ TensorBoard is an optional dependency.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -71,24 +72,19 @@ class Board:
             from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an extra, and slow to import
         except ImportError as error:
             raise RankError(HINT) from error
+        self._open: Callable[[], Any] | None = partial(SummaryWriter, str(run_dir.tensorboard), purge_step=step)
         self._writer: Any = None
-        try:
-            self._writer = SummaryWriter(str(run_dir.tensorboard), purge_step=step)
-        except OSError as error:
-            self._give_up(error)
 
     def log(self, step: int, values: "Mapping[str, float | None]") -> None:
         """Write the numbers of a step and flush them."""
-        if self._writer is None:
+        if self._open is None:
             return
         try:
+            self._writer = self._writer or self._open()
             for name, value in values.items():
                 if value is not None:
                     self._writer.add_scalar(name, value, step)
             self._writer.flush()
         except OSError as error:
-            self._give_up(error)
-
-    def _give_up(self, error: OSError) -> None:
-        self._writer = None
-        print_line(f"WARNING: the metrics for TensorBoard can no longer be written: {error.strerror or error}")
+            self._open = None
+            print_line(f"WARNING: the metrics for TensorBoard can no longer be written: {error.strerror or error}")
