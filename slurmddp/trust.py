@@ -31,11 +31,6 @@ class _Writers(NamedTuple):
     users: frozenset[int]
     groups: frozenset[int]
 
-    @property
-    def has_this_user(self) -> bool:
-        """Whether this user is one of them, by name or by a group."""
-        return os.geteuid() in self.users or not self.groups.isdisjoint({os.getegid(), *os.getgroups()})
-
 
 def explain_distrust(path: Path) -> str:
     """Return why a stranger may change or replace what is at a path, in words; empty if none may.
@@ -52,10 +47,11 @@ def explain_distrust(path: Path) -> str:
     return ""
 
 
-def explain_foreign(path: Path) -> str:
+def explain_foreign(path: Path, *, below: bool = False) -> str:
     """Return why a path is not a folder or a file of this user's own that no one else may write to; empty if it is.
 
-    Links are not followed: somebody else could let them lead elsewhere. Raises OSError when it is not there.
+    With `below`, nothing in the folder may be of another user. Links are not followed: somebody else could let them
+    lead elsewhere. Raises OSError when it is not there.
     """
     info = path.lstat()
     if stat.S_ISLNK(info.st_mode):
@@ -65,15 +61,10 @@ def explain_foreign(path: Path) -> str:
     writers = _find_writers(path, info)
     if writers.everyone or writers.users - {os.geteuid()} or writers.groups:
         return f"other users may write to {quote_value(str(path))}; type: chmod go-w {quote_value(str(path))}"
-    return ""
-
-
-def explain_foreign_below(folder: Path) -> str:
-    """Return what in a folder another user has made; empty if there is nothing. Links are not followed."""
-    for path in folder.rglob("*"):
+    for one in path.rglob("*") if below else ():
         with suppress(FileNotFoundError):  # programs remove files
-            if not _is_trusted_owner(info := path.lstat()):
-                return f"{quote_value(str(path))} belongs to {_name_user(info.st_uid)}"
+            if not _is_trusted_owner(info := one.lstat()):
+                return f"{quote_value(str(one))} belongs to {_name_user(info.st_uid)}"
     return ""
 
 
@@ -116,7 +107,8 @@ def _explain_one(place: Path, info: os.stat_result) -> str:
     is_sticky = stat.S_ISDIR(info.st_mode) and bool(info.st_mode & stat.S_ISVTX)
     if writers.everyone and not is_sticky:
         return f"every user may write to {quote_value(str(place))}; type: chmod o-w {quote_value(str(place))}"
-    if _is_trusted_owner(info) or writers.everyone or writers.has_this_user:
+    has_this_user = os.geteuid() in writers.users or not writers.groups.isdisjoint({os.getegid(), *os.getgroups()})
+    if _is_trusted_owner(info) or writers.everyone or has_this_user:
         return ""
     return f"{quote_value(str(place))} belongs to {_name_user(info.st_uid)}, who does not share it with you"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from slurmddp.runs.files import sha256_of
-from slurmddp.trust import explain_foreign, explain_foreign_below
+from slurmddp.trust import explain_foreign
 
 LISTING: Final = ".slurmddp-files"
 """The file of a copy with the path of each of its entries: a program may write other files beside them."""
@@ -53,17 +53,10 @@ def digest_of(entries: Iterable[Entry]) -> str:
 
 def explain_changed(copy: Path) -> str:
     """Return why a copy is not the code of its digest, or is not this user's alone; empty if it is. Raises OSError."""
-    if why := explain_foreign(copy) or explain_foreign_below(copy):
+    if why := explain_foreign(copy, below=True):
         return why
     with suppress(FileNotFoundError):  # an entry is missing
-        if digest_of(Entry.read(copy, path) for path in _list(copy)) == copy.name:
+        paths = filter(None, os.fsdecode((copy / LISTING).read_bytes()).split("\0"))
+        if digest_of(Entry.read(copy, path) for path in paths) == copy.name:
             return ""
     return f"{copy} is not the code that was submitted"
-
-
-def _list(copy: Path) -> list[str]:
-    """Return the paths of the entries; of a copy that an older version has made, of all files but compiled ones."""
-    with suppress(FileNotFoundError):
-        return [path for path in os.fsdecode((copy / LISTING).read_bytes()).split("\0") if path]
-    files = (path for path in copy.rglob("*") if path.is_symlink() or path.is_file())
-    return sorted(str(path.relative_to(copy)) for path in files if "__pycache__" not in path.parts)
