@@ -58,9 +58,7 @@ class Event:
     def parse(cls, record: Mapping[str, Any]) -> Event | None:
         """Return the event of a record; None for a record that is no event."""
         time, kind = number(record.get("time")), record.get("event")
-        if time is None or isinstance(record["time"], str) or not 0 <= time < _LAST_TIME:
-            return None
-        if not isinstance(kind, str):
+        if not isinstance(kind, str) or time is None or isinstance(record["time"], str) or not 0 <= time < _LAST_TIME:
             return None
         own = {name: value for name, value in record.items() if name not in _HEAD}
         return cls(time, kind, str(record.get("job") or ""), str(record.get("attempt") or ""), own)
