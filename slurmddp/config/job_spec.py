@@ -527,11 +527,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def margin_s(self) -> int:
         """Seconds that the job must have before the stop signal."""
-        return (
-            DEFAULTS.signal_margin
-            if self.time_s is None
-            else max(0, min(DEFAULTS.signal_margin, self.time_s - self.lead_s))
-        )
+        usual = DEFAULTS.signal_margin
+        return usual if self.time_s is None else max(0, min(usual, self.time_s - self.lead_s))
 
     @property
     def slurm_name(self) -> str:

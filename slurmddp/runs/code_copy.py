@@ -55,7 +55,7 @@ def explain_changed(copy: Path) -> str:
     """Return why a copy is not the code of its digest, or is not this user's alone; empty if it is. Raises OSError."""
     if why := explain_foreign(copy, below=True):
         return why
-    with suppress(FileNotFoundError):  # an entry is missing
+    with suppress(FileNotFoundError):  # an entry is missing, or the list of them
         paths = filter(None, os.fsdecode((copy / LISTING).read_bytes()).split("\0"))
         if digest_of(Entry.read(copy, path) for path in paths) == copy.name:
             return ""
