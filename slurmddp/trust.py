@@ -78,28 +78,23 @@ def explain_owner(*infos: os.stat_result) -> str:
     return ""
 
 
-def _walk(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
+def _walk(path: Path, links: int = 0) -> Iterator[tuple[Path, os.stat_result]]:
     """Yield each folder and link on the way to a path, from the root on, and the path itself, as far as they exist."""
-    here, left, links = Path("/"), list(reversed(Path.cwd().joinpath(path).parts[1:])), 0
+    if links > _MOST_LINKS:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    here, parts = Path("/"), Path.cwd().joinpath(path).parts[1:]
     yield here, here.lstat()
-    while left:
-        name = left.pop()
-        if name == "..":
-            here = here.parent
-            continue
+    for at, name in enumerate(parts, 1):
+        place = here.parent if name == ".." else here / name
         try:
-            info = (place := here / name).lstat()
+            info = place.lstat()
         except (FileNotFoundError, NotADirectoryError):
             return
         yield place, info
-        if not stat.S_ISLNK(info.st_mode):
-            here = place
-            continue
-        target, links = place.readlink(), links + 1
-        if links > _MOST_LINKS:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-        here = Path("/") if target.is_absolute() else here
-        left += [part for part in reversed(target.parts) if part != "/"]
+        if stat.S_ISLNK(info.st_mode):  # the way to where it leads, from the root again
+            yield from _walk(here.joinpath(place.readlink(), *parts[at:]), links + 1)
+            return
+        here = place
 
 
 def _explain_one(place: Path, info: os.stat_result) -> str:
