@@ -34,9 +34,6 @@ class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
         raise pickle.UnpicklingError(f"{module_name}.{global_name} is not allowed in a dump")
 
-    def persistent_load(self, pid: Any) -> NoReturn:
-        raise pickle.UnpicklingError(f"{pid!a} is not allowed in a dump")
-
 
 def main() -> None:
     """Print what each file holds, each line as soon as its file is read."""
