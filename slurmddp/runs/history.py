@@ -263,8 +263,6 @@ def _outline_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
 
 def read_newest(run: RunDir, *, size: int = TAIL_BYTES) -> History:
     """Return the events in the last `size` bytes of the file: 64 KiB are enough for the progress of a run."""
-    if not os.access(run.events, os.F_OK):  # as of a job that waits
-        return History(())
     with open_or_empty(run.events, grows=True) as file:
         begin = file.seek(max(0, file.seek(0, os.SEEK_END) - size))
         return History(tuple(parse_events(file.read().split(b"\n"))), is_whole=begin == 0)
