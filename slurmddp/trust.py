@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from slurmddp.text import quote_value
 
@@ -22,14 +22,6 @@ _ACL: Final = "system.posix_acl_access"
 _ACL_ENTRY: Final = struct.Struct("<HHI")
 """Tag, permissions and id of one entry, behind a version of 4 bytes (linux/posix_acl_xattr.h)."""
 _ACL_USER, _ACL_GROUP_OWNER, _ACL_GROUP, _ACL_MASK = 0x02, 0x04, 0x08, 0x10
-
-
-class _Writers(NamedTuple):
-    """Who may write to a file or a folder, besides its owner."""
-
-    everyone: bool
-    users: frozenset[int]
-    groups: frozenset[int]
 
 
 def explain_distrust(path: Path) -> str:
@@ -58,8 +50,8 @@ def explain_foreign(path: Path, *, below: bool = False) -> str:
         return f"{quote_value(str(path))} is a link"
     if info.st_uid != os.geteuid():
         return f"{quote_value(str(path))} belongs to {_name_user(info.st_uid)}"
-    writers = _find_writers(path, info)
-    if writers.everyone or writers.users - {os.geteuid()} or writers.groups:
+    everyone, users, groups = _find_writers(path, info)
+    if everyone or users - {os.geteuid()} or groups:
         return f"other users may write to {quote_value(str(path))}; type: chmod go-w {quote_value(str(path))}"
     for one in path.rglob("*") if below else ():
         with suppress(FileNotFoundError):  # programs remove files
@@ -98,32 +90,35 @@ def _walk(path: Path, links: int = 0) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _explain_one(place: Path, info: os.stat_result) -> str:
-    writers = _find_writers(place, info)
+    everyone, users, groups = _find_writers(place, info)
     is_sticky = stat.S_ISDIR(info.st_mode) and bool(info.st_mode & stat.S_ISVTX)
-    if writers.everyone and not is_sticky:
+    if everyone and not is_sticky:
         return f"every user may write to {quote_value(str(place))}; type: chmod o-w {quote_value(str(place))}"
-    has_this_user = os.geteuid() in writers.users or not writers.groups.isdisjoint({os.getegid(), *os.getgroups()})
-    if _is_trusted_owner(info) or writers.everyone or has_this_user:
+    has_this_user = os.geteuid() in users or not groups.isdisjoint({os.getegid(), *os.getgroups()})
+    if _is_trusted_owner(info) or everyone or has_this_user:
         return ""
     return f"{quote_value(str(place))} belongs to {_name_user(info.st_uid)}, who does not share it with you"
 
 
-def _find_writers(place: Path, info: os.stat_result) -> _Writers:
-    """Return who may write by the mode and by the access list, whose mask is the mode of the group (acl(5))."""
+def _find_writers(place: Path, info: os.stat_result) -> tuple[bool, set[int], set[int]]:
+    """Return if everyone may write, and which users and groups besides the owner, by the mode and by the access list.
+
+    The mask of the list is the mode of the group (acl(5)).
+    """
     everyone = bool(info.st_mode & stat.S_IWOTH)
     if not info.st_mode & stat.S_IWGRP:
-        return _Writers(everyone, frozenset(), frozenset())
+        return everyone, set(), set()
     raw = b""
     with suppress(OSError):  # most file systems have lists, few files have one
         raw = os.getxattr(place, _ACL, follow_symlinks=False)
     if not raw:
-        return _Writers(everyone, frozenset(), frozenset({info.st_gid} - _own_groups()))
+        return everyone, set(), {info.st_gid} - _own_groups()
     entries = list(_ACL_ENTRY.iter_unpack(raw[4 : 4 + (len(raw) - 4) // _ACL_ENTRY.size * _ACL_ENTRY.size]))
     mask = next((permissions for tag, permissions, _ in entries if tag == _ACL_MASK), 0o7)
     writing = [(tag, number) for tag, permissions, number in entries if permissions & mask & 0o2]
     groups = {number for tag, number in writing if tag == _ACL_GROUP}
     groups |= {info.st_gid for tag, _ in writing if tag == _ACL_GROUP_OWNER} - _own_groups()
-    return _Writers(everyone, frozenset(number for tag, number in writing if tag == _ACL_USER), frozenset(groups))
+    return everyone, {number for tag, number in writing if tag == _ACL_USER}, groups
 
 
 def _own_groups() -> set[int]:
