@@ -247,14 +247,8 @@ class _Case:
         advice = f"slurmddp logs -f {name}" if self.run else f"tail -f {self.job.output}"
         if does.cause == "hanging":
             advice = f"slurmddp stacks {name} (shows where each rank stands), slurmddp requeue {name} (starts it again)"
-        return Diagnosis(
-            cause=does.cause,
-            what="; ".join(filter(None, (runs, does.what))),
-            advice=advice,
-            sure=does.sure,
-            attempt=attempt,
-            before=self._diagnose_earlier(attempt),
-        )
+        what = "; ".join(filter(None, (runs, does.what)))
+        return replace(does, what=what, advice=advice, attempt=attempt, before=self._diagnose_earlier(attempt))
 
     def _diagnose_done(self) -> Diagnosis:
         """Return that the job ended well, or that its script hid the failure of its last step."""
