@@ -65,13 +65,6 @@ class Options(NamedTuple):
 
 
 DEFAULTS: Final = Options()
-_SWITCHES: Final = {
-    f"--{'no-' if default else ''}{field}".replace("_", "-"): {field: not default}
-    for field, default in DEFAULTS._asdict().items()
-    if isinstance(default, bool)
-}
-"""What each switch sets; that of a field which is True begins with `--no-`."""
-_VALUES: Final = {field: default for field, default in DEFAULTS._asdict().items() if not isinstance(default, bool)}
 
 
 def parse(words: Iterable[str]) -> Options:
@@ -88,10 +81,12 @@ def parse(words: Iterable[str]) -> Options:
 def _read(word: str, options: Options) -> dict[str, Any]:
     """Return the field that an option sets; `options` has the earlier ones, to which a repeated option adds."""
     name, equals, text = word.partition("=")
-    if not equals:
-        return _SWITCHES[word]
-    field = name.removeprefix("--").replace("-", "_")
-    default = _VALUES[field]
+    field = name.removeprefix("--").removeprefix("no-").replace("-", "_")
+    default = DEFAULTS._asdict()[field]
+    if isinstance(default, bool) == bool(equals):  # a switch has no value, and all others have one
+        raise ValueError
+    if isinstance(default, bool):
+        return {field: not name.startswith("--no-")}
     if isinstance(default, tuple):
         return {field: (*getattr(options, field), text)}
     if isinstance(default, str):

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from slurmddp.text import quote_value
 
@@ -22,19 +22,6 @@ _ACL: Final = "system.posix_acl_access"
 _ACL_ENTRY: Final = struct.Struct("<HHI")
 """Tag, permissions and id of one entry, behind a version of 4 bytes (linux/posix_acl_xattr.h)."""
 _ACL_USER, _ACL_GROUP_OWNER, _ACL_GROUP, _ACL_MASK = 0x02, 0x04, 0x08, 0x10
-
-
-class _Writers(NamedTuple):
-    """Who may write to a file or a folder, besides its owner."""
-
-    everyone: bool
-    users: frozenset[int]
-    groups: frozenset[int]
-
-    @property
-    def has_this_user(self) -> bool:
-        """Whether this user is one of them, by name or by a group."""
-        return os.geteuid() in self.users or not self.groups.isdisjoint({os.getegid(), *os.getgroups()})
 
 
 def explain_distrust(path: Path) -> str:
@@ -52,28 +39,24 @@ def explain_distrust(path: Path) -> str:
     return ""
 
 
-def explain_foreign(path: Path) -> str:
+def explain_foreign(path: Path, *, below: bool = False) -> str:
     """Return why a path is not a folder or a file of this user's own that no one else may write to; empty if it is.
 
-    Links are not followed: somebody else could let them lead elsewhere. Raises OSError when it is not there.
+    With `below`, nothing in the folder may be of another user. Links are not followed: somebody else could let them
+    lead elsewhere. Raises OSError when it is not there.
     """
     info = path.lstat()
     if stat.S_ISLNK(info.st_mode):
         return f"{quote_value(str(path))} is a link"
     if info.st_uid != os.geteuid():
         return f"{quote_value(str(path))} belongs to {_name_user(info.st_uid)}"
-    writers = _find_writers(path, info)
-    if writers.everyone or writers.users - {os.geteuid()} or writers.groups:
+    everyone, users, groups = _find_writers(path, info)
+    if everyone or users - {os.geteuid()} or groups:
         return f"other users may write to {quote_value(str(path))}; type: chmod go-w {quote_value(str(path))}"
-    return ""
-
-
-def explain_foreign_below(folder: Path) -> str:
-    """Return what in a folder another user has made; empty if there is nothing. Links are not followed."""
-    for path in folder.rglob("*"):
+    for one in path.rglob("*") if below else ():
         with suppress(FileNotFoundError):  # programs remove files
-            if not _is_trusted_owner(info := path.lstat()):
-                return f"{quote_value(str(path))} belongs to {_name_user(info.st_uid)}"
+            if not _is_trusted_owner(info := one.lstat()):
+                return f"{quote_value(str(one))} belongs to {_name_user(info.st_uid)}"
     return ""
 
 
@@ -87,56 +70,55 @@ def explain_owner(*infos: os.stat_result) -> str:
     return ""
 
 
-def _walk(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
+def _walk(path: Path, links: int = 0) -> Iterator[tuple[Path, os.stat_result]]:
     """Yield each folder and link on the way to a path, from the root on, and the path itself, as far as they exist."""
-    here, left, links = Path("/"), list(reversed(Path.cwd().joinpath(path).parts[1:])), 0
+    if links > _MOST_LINKS:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    here, parts = Path("/"), Path.cwd().joinpath(path).parts[1:]
     yield here, here.lstat()
-    while left:
-        name = left.pop()
-        if name == "..":
-            here = here.parent
-            continue
+    for at, name in enumerate(parts, 1):
+        place = here.parent if name == ".." else here / name
         try:
-            info = (place := here / name).lstat()
+            info = place.lstat()
         except (FileNotFoundError, NotADirectoryError):
             return
         yield place, info
-        if not stat.S_ISLNK(info.st_mode):
-            here = place
-            continue
-        target, links = place.readlink(), links + 1
-        if links > _MOST_LINKS:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-        here = Path("/") if target.is_absolute() else here
-        left += [part for part in reversed(target.parts) if part != "/"]
+        if stat.S_ISLNK(info.st_mode):  # the way to where it leads, from the root again
+            yield from _walk(here.joinpath(place.readlink(), *parts[at:]), links + 1)
+            return
+        here = place
 
 
 def _explain_one(place: Path, info: os.stat_result) -> str:
-    writers = _find_writers(place, info)
+    everyone, users, groups = _find_writers(place, info)
     is_sticky = stat.S_ISDIR(info.st_mode) and bool(info.st_mode & stat.S_ISVTX)
-    if writers.everyone and not is_sticky:
+    if everyone and not is_sticky:
         return f"every user may write to {quote_value(str(place))}; type: chmod o-w {quote_value(str(place))}"
-    if _is_trusted_owner(info) or writers.everyone or writers.has_this_user:
+    has_this_user = os.geteuid() in users or not groups.isdisjoint({os.getegid(), *os.getgroups()})
+    if _is_trusted_owner(info) or everyone or has_this_user:
         return ""
     return f"{quote_value(str(place))} belongs to {_name_user(info.st_uid)}, who does not share it with you"
 
 
-def _find_writers(place: Path, info: os.stat_result) -> _Writers:
-    """Return who may write by the mode and by the access list, whose mask is the mode of the group (acl(5))."""
+def _find_writers(place: Path, info: os.stat_result) -> tuple[bool, set[int], set[int]]:
+    """Return if everyone may write, and which users and groups besides the owner, by the mode and by the access list.
+
+    The mask of the list is the mode of the group (acl(5)).
+    """
     everyone = bool(info.st_mode & stat.S_IWOTH)
     if not info.st_mode & stat.S_IWGRP:
-        return _Writers(everyone, frozenset(), frozenset())
+        return everyone, set(), set()
     raw = b""
     with suppress(OSError):  # most file systems have lists, few files have one
         raw = os.getxattr(place, _ACL, follow_symlinks=False)
     if not raw:
-        return _Writers(everyone, frozenset(), frozenset({info.st_gid} - _own_groups()))
+        return everyone, set(), {info.st_gid} - _own_groups()
     entries = list(_ACL_ENTRY.iter_unpack(raw[4 : 4 + (len(raw) - 4) // _ACL_ENTRY.size * _ACL_ENTRY.size]))
     mask = next((permissions for tag, permissions, _ in entries if tag == _ACL_MASK), 0o7)
     writing = [(tag, number) for tag, permissions, number in entries if permissions & mask & 0o2]
     groups = {number for tag, number in writing if tag == _ACL_GROUP}
     groups |= {info.st_gid for tag, _ in writing if tag == _ACL_GROUP_OWNER} - _own_groups()
-    return _Writers(everyone, frozenset(number for tag, number in writing if tag == _ACL_USER), frozenset(groups))
+    return everyone, {number for tag, number in writing if tag == _ACL_USER}, groups
 
 
 def _own_groups() -> set[int]:

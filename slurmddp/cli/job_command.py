@@ -285,7 +285,7 @@ def build_option(field: Field, name: str) -> click.Option:
         return click.Option([*names, name], is_flag=True, default=None, help=text)
     return click.Option(
         [*names, name],
-        metavar=option.metavar or "|".join(field.choices) or ("N" if field.is_number else "TEXT"),
+        metavar=option.metavar or "|".join(field.choices) or ("N" if field.bare in (int, float) else "TEXT"),
         multiple=field.is_list,
         help=text,
         shell_complete=lambda _context, _option, incomplete: [

@@ -78,8 +78,9 @@ def exec(  # noqa: A001 - the name of the command
         chosen = next((number for number in numbers if wanted in (None, number)), None)
         line = job.words("beside", str(wanted if chosen is None else chosen), *words)
         if chosen is not None:
-            pty = sys.stdin.isatty() and sys.stdout.isatty()
-            client.become(commands.exec_beside(job.number, host, *line, pty=pty) if job.number else line, os.environ)
+            options = ("--pty",) if sys.stdin.isatty() and sys.stdout.isatty() else ()
+            beside = commands.run_beside(job.number, host, *line, options=options)
+            client.become(beside if job.number else line, os.environ)
         silence = silence or (why and job.explain_silence(host, why, line))
     if silence:
         raise ClusterError(silence)

@@ -158,7 +158,8 @@ def _directives(words: list[tuple[str, int]]) -> Iterator[Directive]:
     for word, line in rest:
         if word.startswith("--"):
             name, equals, text = word[2:].partition("=")
-            key, value = _full_name(name), text if equals else None
+            begun = (full for full in OF_SBATCH if name and full.startswith(name))  # it may be shortened
+            key, value = name if name in OF_SBATCH else next(begun, name), text if equals else None
         elif word.startswith("-") and word[1:2] in SHORT_OF_SBATCH:
             key, value = SHORT_OF_SBATCH[word[1]], word[2:].removeprefix("=") if word[2:] else None
         else:
@@ -166,8 +167,3 @@ def _directives(words: list[tuple[str, int]]) -> Iterator[Directive]:
         if value is None and key not in SWITCHES_OF_SBATCH:
             value = next(rest, ("", line))[0]
         yield Directive(key, value, line)
-
-
-def _full_name(name: str) -> str:
-    """Return the whole name of an option that may be shortened."""
-    return name if name in OF_SBATCH else next((full for full in OF_SBATCH if name and full.startswith(name)), name)

@@ -17,16 +17,14 @@ _LAUNCH = "torch.distributed.launch"
 _RUNNERS = rf"(.*/)?(python(3(\.\d+)?)?|{_TORCHRUN})"
 _NAME_LENGTH: Final = 64
 
-_LAUNCHERS: Final = {
-    _TORCHRUN: "",
-    _LAUNCH: "",
+_OF_MPI: Final = ("mpirun", "mpiexec")
+_LAUNCHERS: Final = (_TORCHRUN, _LAUNCH, _ACCELERATE, "deepspeed", "composer", "srun", *_OF_MPI)
+"""Programs that start ranks."""
+_NOTES: Final = {
     _ACCELERATE: "; without --no-python, accelerate launch is understood",
     "deepspeed": "; it gets LOCAL_RANK as a variable, and no --local_rank",
-    "composer": "",
-    "srun": "",
 }
-"""Programs that start ranks, each with what else the user must know."""
-_OF_MPI: Final = ("mpirun", "mpiexec")
+"""What else the user must know of a launcher that is refused."""
 _LAUNCHER_MODULES: Final = {
     "torch.distributed.run": _TORCHRUN,
     _LAUNCH: _LAUNCH,
@@ -196,15 +194,15 @@ def _read_launcher(name: str, rest: tuple[str, ...]) -> _LauncherLine:
     numbers: dict[Meaning, str] = {}
     left_out: list[str] = []
     others: list[str] = []
-    while options:
-        word = options.pop(0)
+    rest_of = iter(options)
+    for word in rest_of:
         option, equals, value = word.partition("=")
         found_option = foreign().get(key_of(option)) if word.startswith("-") else None
         if found_option is None or not found_option.meaning:
             others.append(word)
             continue
         if found_option.takes_value and not equals:
-            value = options.pop(0) if options else ""
+            value = next(rest_of, "")
         if found_option.meaning == "rendezvous":
             left_out.append(f"--{key_of(option)}")
         else:
@@ -240,7 +238,7 @@ def _refused_launcher(line: _LauncherLine) -> UsageError:
         )
     return UsageError(
         f"COMMAND: {line.name} starts ranks, and so does slurmddp; type the program alone, with slurmddp's own "
-        f"options: {shlex.join((*_numbers(line), *(line.program or _EXAMPLE)))}{_LAUNCHERS[line.name]}"
+        f"options: {shlex.join((*_numbers(line), *(line.program or _EXAMPLE)))}{_NOTES.get(line.name, '')}"
     )
 
 
@@ -259,7 +257,7 @@ def _split_launcher(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     name = PurePath(words[0]).name if words else ""
     if name == _ACCELERATE:
         return (name, words[2:]) if words[1:2] == ("launch",) else ("", words)
-    return (name, words[1:]) if name in (*_LAUNCHERS, *_OF_MPI) and len(words) > 1 else ("", words)
+    return (name, words[1:]) if name in _LAUNCHERS and len(words) > 1 else ("", words)
 
 
 def _python_of(typed: tuple[str, ...]) -> str | None:

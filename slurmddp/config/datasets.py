@@ -11,12 +11,7 @@ from slurmddp.text import quote_value
 DIGITS = Path(__file__).parents[1] / "worker" / "bundled" / "data" / "digits"
 """1797 handwritten digits of 8x8 pixels; they are part of the package."""
 
-IDX_STEMS = (
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
-)
+IDX_STEMS = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 """MNIST's file names; Fashion-MNIST and others use them too."""
 
 CIFAR_NAMES = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
@@ -29,6 +24,9 @@ SMALLEST_TEXT = 4096
 
 PARTS = ("train", "val")
 """The folders of an image data set in ImageNet's layout; each has one folder per class."""
+
+_Missing = Callable[[str], UsageError]
+"""Makes the error of a path, of what it lacks."""
 
 
 def find_data(options: WorkerOptions) -> "list[Path] | None":
@@ -48,18 +46,13 @@ def find_data(options: WorkerOptions) -> "list[Path] | None":
     if options.source is None:
         raise UsageError(f"--task {options.task} needs --data; give {wanted}, or type --data synthetic")
     path = DIGITS if (task, options.source) == ("mnist", "digits") else Path(options.source)
-    try:
-        return find(path)
-    except _MissingError as error:
-        other = "digits" if task == "mnist" else "synthetic"
-        raise UsageError(f"--data {quote_value(str(path))} {error}; give {wanted}, or type --data {other}") from error
+    other = "digits" if task == "mnist" else "synthetic"
+    return find(
+        path, lambda what: UsageError(f"--data {quote_value(str(path))} {what}; give {wanted}, or type --data {other}")
+    )
 
 
-class _MissingError(Exception):
-    """What a path lacks, to be said after its name."""
-
-
-def _find_idx(folder: Path) -> list[Path]:
+def _find_idx(folder: Path, missing: _Missing) -> list[Path]:
     """Return the file for each of IDX_STEMS, plain or `.gz`."""
     if not folder.is_dir():
         raise UsageError(
@@ -70,16 +63,16 @@ def _find_idx(folder: Path) -> list[Path]:
     for stem in IDX_STEMS:
         present = [path for path in (folder / stem, folder / f"{stem}.gz") if path.is_file()]
         if not present:
-            raise _MissingError(f"has neither {stem} nor {stem}.gz")
+            raise missing(f"has neither {stem} nor {stem}.gz")
         found.append(present[0])
     return found
 
 
-def _find_cifar(folder: Path) -> list[Path]:
+def _find_cifar(folder: Path, missing: _Missing) -> list[Path]:
     """Return CIFAR_NAMES in a folder; raise UsageError for a file whose size is not a whole number of images."""
     for path in (paths := [folder / name for name in CIFAR_NAMES]):
         if not path.is_file():
-            raise _MissingError(f"has no {path.name}")
+            raise missing(f"has no {path.name}")
         size = path.stat().st_size
         if not size or size % CIFAR_RECORD:
             raise UsageError(
@@ -88,24 +81,24 @@ def _find_cifar(folder: Path) -> list[Path]:
     return paths
 
 
-def _find_text(path: Path) -> list[Path]:
+def _find_text(path: Path, missing: _Missing) -> list[Path]:
     if not path.is_file():
-        raise _MissingError("is not a file")
+        raise missing("is not a file")
     size = path.stat().st_size
     if size < SMALLEST_TEXT:
         raise UsageError(f"--data {quote_value(str(path))} has {size} bytes; at least {SMALLEST_TEXT} are needed")
     return [path]
 
 
-def _find_parts(folder: Path) -> list[Path]:
+def _find_parts(folder: Path, missing: _Missing) -> list[Path]:
     """Return the folders train and val; each must have a folder of a class."""
     for part in (parts := [folder / name for name in PARTS]):
         if not part.is_dir() or not any(entry.is_dir() for entry in part.iterdir()):
-            raise _MissingError(f"has no {part.name}/CLASS/ with images")
+            raise missing(f"has no {part.name}/CLASS/ with images")
     return parts
 
 
-_FINDERS: Final[Mapping[str, tuple[Callable[[Path], list[Path]], str]]] = {
+_FINDERS: Final[Mapping[str, tuple[Callable[[Path, _Missing], list[Path]], str]]] = {
     "mnist": (_find_idx, "the folder of MNIST's four IDX files"),
     "cifar10": (_find_cifar, "the folder of CIFAR-10's binary version (cifar-10-batches-bin)"),
     "gpt": (_find_text, "a text file"),

@@ -1,8 +1,9 @@
 """Options of sbatch, srun and other launchers that are not options here, and what to type instead.
 
-They are in foreign_options.toml.
+They are in foreign_options.toml; the names of sbatch's own are in sbatch_options.json.
 """
 
+import json
 from collections.abc import Container, Mapping
 from functools import cache
 from pathlib import Path
@@ -28,26 +29,12 @@ class Foreign(NamedTuple):
         return f"use {self.instead}" if self.instead.startswith("--") else self.instead
 
 
-_WITH_VALUE: Final = (
-    "A=account acctg-freq a=array batch b=begin burst-buffer D=chdir cluster-constraint M=clusters comment "
-    "C=constraint S=core-spec cores-per-socket cpu-freq cpus-per-gpu c=cpus-per-task deadline delay-boot "
-    "d=dependency m=distribution e=error x=exclude export export-file B=extra-node-info gpu-bind gpu-freq "
-    "G=gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint i=input J=job-name "
-    "kill-on-invalid-dep L=licenses mail-type mail-user mem mem-bind mem-per-cpu mem-per-gpu network "
-    "F=nodefile w=nodelist N=nodes n=ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node "
-    "ntasks-per-socket open-mode o=output p=partition power prefer priority profile q=qos reservation "
-    "signal sockets-per-node switches thread-spec threads-per-core t=time time-min tmp wckey wrap "
-)
-_WITHOUT_VALUE: Final = (
-    "contiguous exclusive get-user-env H=hold ignore-pbs nice k=no-kill no-requeue O=overcommit "
-    "s=oversubscribe parsable propagate Q=quiet reboot requeue spread-job test-only use-min-nodes "
-    "v=verbose W=wait wait-all-nodes "
-)
-SHORT_OF_SBATCH: Final = dict(item.split("=") for item in (_WITH_VALUE + _WITHOUT_VALUE).split() if "=" in item)
+_OF_SBATCH: Final[Mapping[str, Any]] = json.loads(Path(__file__).with_name("sbatch_options.json").read_bytes())
+SHORT_OF_SBATCH: Final[Mapping[str, str]] = _OF_SBATCH["letters"]
 """The long names of sbatch's options, by their letters."""
-SWITCHES_OF_SBATCH: Final = tuple(item.rpartition("=")[2] for item in _WITHOUT_VALUE.split())
+SWITCHES_OF_SBATCH: Final = tuple[str, ...](_OF_SBATCH["switches"])
 """Its options that take no value, or only one behind `=`."""
-OF_SBATCH: Final = (*(item.rpartition("=")[2] for item in _WITH_VALUE.split()), *SWITCHES_OF_SBATCH)
+OF_SBATCH: Final = (*tuple[str, ...](_OF_SBATCH["with value"]), *SWITCHES_OF_SBATCH)
 """The long names of its options."""
 
 _NUMBERED: Final = "the ranks are numbered node by node (block); leave it out, and choose the nodes by --nodelist"

@@ -128,8 +128,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     partition: Annotated[
-        Text,
-        Option("Partition [default: the cluster's].", short="-p", variable="SBATCH_PARTITION", group="Queue"),
+        Text, Option("Partition [default: the cluster's].", short="-p", variable="SBATCH_PARTITION", group="Queue")
     ] = None
     account: Annotated[Text, Option("Account to charge [default: yours].", short="-A", variable="SBATCH_ACCOUNT")] = (
         None
@@ -178,10 +177,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     supervisor_python: Annotated[
         Text,
-        Option(
-            "Python of the supervisor, which needs slurmddp [default: the one that runs slurmddp].",
-            metavar="EXE",
-        ),
+        Option("Python of the supervisor, which needs slurmddp [default: the one that runs slurmddp].", metavar="EXE"),
     ] = None
     container: Annotated[
         Text, Option("Container image of the ranks; --python is then the Python inside it.", metavar="IMAGE")
@@ -191,8 +187,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         Option("Program that runs the image [default: by its name; apptainer for a path, .sif and docker://]."),
     ] = None
     container_mount: Annotated[
-        Texts,
-        Option("A folder to mount besides the run's folder and the working directory.", metavar="SRC[:DST][:ro]"),
+        Texts, Option("A folder to mount besides the run's folder and the working directory.", metavar="SRC[:DST][:ro]")
     ] = ()
     snapshot: Annotated[bool, Option("Run a copy of the code, made when the job is submitted.")] = False
     launcher: Annotated[
@@ -204,8 +199,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "srun"
     launch_line: Annotated[
-        Count | None,
-        Option("Line of the statement that starts the ranks, in a batch script of your own.", metavar="N"),
+        Count | None, Option("Line of the statement that starts the ranks, in a batch script of your own.", metavar="N")
     ] = None
     srun: Annotated[
         Texts, Option("Another option of srun for the ranks, by its long name, as in mpi=pmi2.", metavar="KEY[=VALUE]")
@@ -527,11 +521,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def margin_s(self) -> int:
         """Seconds that the job must have before the stop signal."""
-        return (
-            DEFAULTS.signal_margin
-            if self.time_s is None
-            else max(0, min(DEFAULTS.signal_margin, self.time_s - self.lead_s))
-        )
+        usual = DEFAULTS.signal_margin
+        return usual if self.time_s is None else max(0, min(usual, self.time_s - self.lead_s))
 
     @property
     def slurm_name(self) -> str:

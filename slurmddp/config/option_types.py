@@ -78,11 +78,6 @@ class Field(msgspec.Struct, frozen=True):
         return self.bare is bool
 
     @property
-    def is_number(self) -> bool:
-        """Whether the value is a number."""
-        return self.bare in (int, float)
-
-    @property
     def choices(self) -> tuple[str, ...]:
         """The allowed words; empty when there is no such list."""
         return typing.get_args(self.bare) if typing.get_origin(self.bare) is Literal else ()

@@ -7,14 +7,15 @@ directory, as `uv run` takes it. Where there is neither, it is the Python that r
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-
-import msgspec
+from typing import Final
 
 from slurmddp.config import job_files
 from slurmddp.config.job_files import Ignored
 from slurmddp.config.option_types import Given
 from slurmddp.errors import UsageError
 from slurmddp.trust import explain_owner
+
+_ACTIVE: Final = "VIRTUAL_ENV"
 
 
 def find_python(environ: Mapping[str, str], folder: Path, *, needs: str = "", prefers: str = "") -> Given | None:
@@ -25,19 +26,20 @@ def find_python(environ: Mapping[str, str], folder: Path, *, needs: str = "", pr
     `prefers` the Python is None.
     """
     ignored: list[Ignored] = []
-    environment = _find_environment(environ, folder, ignored)
-    if environment is None and ignored:
+    prefix, origin = _find_environment(environ, folder, ignored)
+    if prefix is None and ignored:
         return Given(None, f"built-in; {ignored[0].path} is ignored: {ignored[0].why}")
-    if environment is None or environment.prefix.resolve() == Path(sys.prefix).resolve():
+    if prefix is None or prefix.resolve() == Path(sys.prefix).resolve():
         return None
-    if needs and not has_package(environment.prefix, needs):
+    if needs and not has_package(prefix, needs):
+        install = f"{prefix}/bin/python -m pip install" if origin == _ACTIVE else "uv add"
         raise UsageError(
-            f"{environment.prefix} ({environment.origin}) has no {needs}, which a task of your own needs; type: "
-            f"{environment.install} {needs}, or choose a Python, as in: --python {sys.executable}"
+            f"{prefix} ({origin}) has no {needs}, which a task of your own needs; type: {install} {needs}, or choose a "
+            f"Python, as in: --python {sys.executable}"
         )
-    if prefers and not has_package(environment.prefix, prefers):
+    if prefers and not has_package(prefix, prefers):
         return None
-    return Given(str(environment.prefix / "bin" / "python"), environment.origin)
+    return Given(str(prefix / "bin" / "python"), origin)
 
 
 def environment_of(python: str) -> Path | None:
@@ -60,32 +62,26 @@ def has_package(environment: Path, name: str) -> bool:
     return "include-system-site-packages = true" in settings
 
 
-class _Environment(msgspec.Struct, frozen=True):
-    prefix: Path
-    origin: str
-    install: str
+def _find_environment(environ: Mapping[str, str], folder: Path, ignored: list[Ignored]) -> tuple[Path | None, str]:
+    """Return the active environment, else that of the uv project, and where it was found; None without one.
 
-    @property
-    def exists(self) -> bool:
-        return (self.prefix / "pyvenv.cfg").is_file() and (self.prefix / "bin" / "python").exists()
-
-
-def _find_environment(environ: Mapping[str, str], folder: Path, ignored: list[Ignored]) -> _Environment | None:
-    """Return the active environment, else that of the uv project; None in the conda environment of slurmddp."""
-    active = environ.get("VIRTUAL_ENV")
-    if active:
-        environment = _Environment(Path(active), "VIRTUAL_ENV", f"{active}/bin/python -m pip install")
-        return environment if environment.exists else None
+    In the conda environment of slurmddp there is none.
+    """
+    if active := environ.get(_ACTIVE):
+        return (Path(active) if _is_environment(Path(active)) else None), _ACTIVE
     if environ.get("CONDA_PREFIX") and Path(environ["CONDA_PREFIX"]).resolve() == Path(sys.prefix).resolve():
-        return None
+        return None, ""
     for project in job_files.iterate_project_folders(folder):
         if not _is_uv_project(project, ignored):
             continue
         prefix = project / environ.get("UV_PROJECT_ENVIRONMENT", ".venv")
-        environment = _Environment(prefix, f"uv project {project}", "uv add")
-        if environment.exists:  # a member of a workspace has none: that of the workspace is further up
-            return environment if _is_trusted(prefix, ignored) else None
-    return None
+        if _is_environment(prefix):  # a member of a workspace has none: that of the workspace is further up
+            return (prefix if _is_trusted(prefix, ignored) else None), f"uv project {project}"
+    return None, ""
+
+
+def _is_environment(prefix: Path) -> bool:
+    return (prefix / "pyvenv.cfg").is_file() and (prefix / "bin" / "python").exists()
 
 
 def _is_uv_project(folder: Path, ignored: list[Ignored]) -> bool:

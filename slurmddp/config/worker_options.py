@@ -69,10 +69,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
         Literal["fp32", "bf16", "fp16", "fp64"],
         Option("fp32; bf16 and fp16: mixed, fp16 on a GPU only; fp64: double precision, for comparisons."),
     ] = "fp32"
-    strategy: Annotated[
-        Literal["ddp", "fsdp"],
-        Option("ddp: DistributedDataParallel. fsdp: fully_shard."),
-    ] = "ddp"
+    strategy: Annotated[Literal["ddp", "fsdp"], Option("ddp: DistributedDataParallel. fsdp: fully_shard.")] = "ddp"
     workers: Annotated[Many, Option("Loader processes of a rank, for data that is not in memory.")] = 0
     sync_bn: Annotated[bool, Option("Batch statistics over all ranks (on GPUs).")] = False
     compile: Annotated[bool, Option("Compile the model.")] = False

@@ -20,10 +20,9 @@ from slurmddp.diagnose.running import describe_activity
 from slurmddp.diagnose.verdict import judge
 from slurmddp.errors import ClusterError, SlurmddpError
 from slurmddp.outcome import Kind, Phase
-from slurmddp.runs.exit_records import ExitRecord
 from slurmddp.runs.facts import Job, describe_resume, is_resumable, judge_by_slurm, last_end, read_job, set_up_failure
 from slurmddp.runs.files import open_or_empty
-from slurmddp.runs.history import AttemptEvents, Event, History, read_outline
+from slurmddp.runs.history import AttemptEvents, Event, History, list_use, read_outline
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import slurm_name
 from slurmddp.slurm import queries
@@ -85,9 +84,8 @@ def _add_memory(found: Diagnosis, attempt: AttemptEvents) -> Diagnosis:
     """Add to a diagnosis what the ranks of the fullest node had, and what to ask for instead of the limit."""
     used, start = attempt.last("usage"), attempt.last("attempt_start")
     by_node: Counter[str] = Counter()
-    with suppress(AttributeError, LookupError, TypeError, ValueError):  # the file may be damaged
-        for row in used.fields["ranks"].values() if used else ():
-            by_node[str(row[0])] += int(row[2])
+    for _, host, (_, memory_bytes, *_) in list_use(used) if used else ():
+        by_node[host] += int(memory_bytes)
     if not by_node:
         return found
     ((node, size),) = by_node.most_common(1)
@@ -112,11 +110,6 @@ def _find_python(run: RunDir, number: str) -> str:
 def diagnose_attempt(run: RunDir, job_id: str, attempt: str, events: Sequence[Event]) -> Diagnosis:
     """Return why one attempt ended, from its files alone; `events` are those of the job. Slurm is not asked."""
     return judge(JobInfo(job_id, name=run.path.name), read_attempt_evidence(run, job_id, attempt, events))
-
-
-def diagnose_set_up(run: RunDir, job_id: str, events: Sequence[Event], failure: ExitRecord) -> Diagnosis:
-    """Return why the set-up lines of a job failed, from its files alone. Slurm is not asked."""
-    return judge(JobInfo(job_id, name=run.path.name), read_script_evidence(run, job_id, events, failure))
 
 
 def diagnose_ended(run: RunDir, job: JobInfo, environ: Mapping[str, str]) -> Diagnosis:
@@ -254,14 +247,8 @@ class _Case:
         advice = f"slurmddp logs -f {name}" if self.run else f"tail -f {self.job.output}"
         if does.cause == "hanging":
             advice = f"slurmddp stacks {name} (shows where each rank stands), slurmddp requeue {name} (starts it again)"
-        return Diagnosis(
-            cause=does.cause,
-            what="; ".join(filter(None, (runs, does.what))),
-            advice=advice,
-            sure=does.sure,
-            attempt=attempt,
-            before=self._diagnose_earlier(attempt),
-        )
+        what = "; ".join(filter(None, (runs, does.what)))
+        return replace(does, what=what, advice=advice, attempt=attempt, before=self._diagnose_earlier(attempt))
 
     def _diagnose_done(self) -> Diagnosis:
         """Return that the job ended well, or that its script hid the failure of its last step."""

@@ -9,10 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from slurmddp.diagnose.diagnosis import diagnose_attempt, diagnose_ended, diagnose_set_up
+from slurmddp.diagnose.diagnosis import diagnose_attempt, diagnose_ended
 from slurmddp.diagnose.rule_types import Diagnosis
+from slurmddp.diagnose.run_evidence import read_script_evidence
+from slurmddp.diagnose.verdict import judge
 from slurmddp.runs.facts import Attempt, Run, set_up_failure
 from slurmddp.runs.layout import RunDir
+from slurmddp.slurm.job_info import JobInfo
 from slurmddp.text import format_table, list_some
 
 _SHOWN_NODES: Final = 4
@@ -40,7 +43,8 @@ def find_failures(runs: Iterable[Run], *, since: float, environ: Mapping[str, st
     for folder, job in ((run.folder, job) for run in runs for job in run.jobs):
         events, ended = job.history.supervision, set_up_failure(folder, job.job_id, ())
         if ended and ended.time >= since:
-            found = diagnose_set_up(folder, job.job_id, events, ended)
+            evidence = read_script_evidence(folder, job.job_id, events, ended)
+            found = judge(JobInfo(job.job_id, name=folder.path.name), evidence)
             yield _make_failure(folder, job.job_id, found, (), ended.time)
         ended_by_slurm = job.slurm if job.slurm and job.outcome.final else None
         for attempt in job.attempts[:-1] if ended_by_slurm else job.attempts:

@@ -57,7 +57,8 @@ def drop_tracebacks(lines: Sequence[LogLine]) -> list[LogLine]:
     mixed = not all("WARN" in line.prefix for line in lines if line.text)  # else it stands before whatever is printed
     for index, line in enumerate(lines):
         if index not in dropped and line.text.endswith(HEADER):
-            logged = (mixed and _find_warned(lines, index)) or _find_logged(lines, index)
+            warned = takewhile(lambda at: mixed and _WARNED.search(lines[at].prefix), range(index, len(lines)))
+            logged = set(warned) or _find_logged(lines, index)  # a program goes on behind a warning
             dropped |= logged or _find_teardown(lines, index, is_linked=index - 1 in dropped)
         elif line.text.startswith("Exception ignored in: <_io.") and "BrokenPipeError" in _text(lines, index + 1):
             dropped |= {index, index + 1}
@@ -71,11 +72,6 @@ def drop_teardown(lines: Sequence[LogLine]) -> list[LogLine]:
 
 def _text(lines: Sequence[LogLine], index: int) -> str:
     return lines[index].text if 0 <= index < len(lines) else ""
-
-
-def _find_warned(lines: Sequence[LogLine], head: int) -> set[int]:
-    """Return the lines of a traceback that a logger reports as a warning: its program went on; none of another one."""
-    return set(takewhile(lambda index: _WARNED.search(lines[index].prefix), range(head, len(lines))))
 
 
 def _find_logged(lines: Sequence[LogLine], head: int) -> set[int]:

@@ -21,16 +21,11 @@ _MOST_PREFIXES: Final = 6
 _FORMS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 _TIME: Final = re.compile(_FORMS["time"])
 _RANK_LABEL, _RANK_IN_PREFIX, _RAY_COUNT = (re.compile(_FORMS[name]) for name in ("label", "rank", "repeated"))
-
-
-def _compile_kinds(name: str) -> tuple[re.Pattern[str], ...]:
-    """Return what a prefix is made of, each for the beginning of a line."""
-    texts = (text.replace("{time}", _FORMS["time"]).replace("{word}", _FORMS["word"]) for text in _FORMS[name].values())
-    return tuple(map(re.compile, texts))
-
-
-_CLEAR_KINDS: Final = _compile_kinds("clear")
-_OTHER_KINDS: Final = _compile_kinds("other")
+_CLEAR_KINDS, _OTHER_KINDS = (
+    tuple(re.compile(re.sub(r"\{(time|word)\}", lambda it: _FORMS[it[1]], form)) for form in _FORMS[name].values())
+    for name in ("clear", "other")
+)
+"""What a prefix is made of, each for the beginning of a line."""
 
 
 def strip_prefixes(lines: Sequence[LogLine]) -> list[LogLine]:

@@ -34,7 +34,7 @@ READ_RANKS: Final = 24  # the output of so many ranks that failed is read, and t
 RANK_BYTES: Final = 2**16  # how much of the head and of the tail of the output is read for a rank that left a record
 READ_DUMPS: Final = 64
 READ_NODES: Final = 64
-_FILE = re.compile(r"(\d{1,6})\.(end|out|error\.json)|(flight)\.(\d{1,6})|(node)-(\d{1,6})\.out")
+_FILE = re.compile(r"(|flight\.|node-)(\d{1,6})(|\.end|\.out|\.error\.json)")
 """The names of the files of ranks and nodes; a longer number is no rank's."""
 _DECISIONS: Final = frozenset({"requeue", "fenced", "job_end"})
 _COMPARED_CHARS: Final = 200  # how much of an exception is compared with the lines of a log, which are cut
@@ -47,8 +47,10 @@ def read_attempt_evidence(run: RunDir, job_id: str, attempt: str, events: Sequen
     decisive = decisive_record(records)
     own_events = [event for event in events if event.attempt == attempt]
     log = _read_batch_log(run, job_id, History(tuple(events)).log_parts.get(attempt, LogPart()))
-    nodes = [line for node in numbers.get("node", ())[:READ_NODES] for line in read_lines(folder / f"node-{node}.out")]
-    world_size = 1 + max((rank for kind in ("end", "out", "error.json") for rank in numbers.get(kind, ())), default=-1)
+    outputs = [folder / f"node-{number}.out" for number in numbers.get("node-.out", ())[:READ_NODES]]
+    nodes = [line for path in outputs for line in read_lines(path)]
+    ranks = (rank for kind in (".end", ".out", ".error.json") for rank in numbers.get(kind, ()))
+    world_size = 1 + max(ranks, default=-1)
     recorded = {record.rank: record.host for record in records if record.host}
     local_nodes = tuple(dict.fromkeys(recorded.values())) if JobRef.parse(job_id).is_local else ()
     hosts = _assign_hosts(own_events, world_size, local_nodes) | recorded
@@ -65,20 +67,17 @@ def read_attempt_evidence(run: RunDir, job_id: str, attempt: str, events: Sequen
         if seen.rule.key == evidence.PORT_TAKEN and seen.rank is not None:
             output = read_lines(run.rank_log(job_id, attempt, seen.rank), head=RANK_BYTES, tail=RANK_BYTES)
             observations[index] = evidence.blame_launcher(seen, output)
-    told_to_stop = None
-    if decisive and decisive.status == STOPPED:
-        told_to_stop = _record_line(decisive)
-    dumps = {folder / f"flight.{rank}": rank for rank in numbers.get("flight", ())[:READ_DUMPS]}
+    dumps = {folder / f"flight.{rank}": rank for rank in numbers.get("flight.", ())[:READ_DUMPS]}
     loaded = flight_recorder.load_dumps(list(dumps)) if dumps else {}  # it takes a process
     return Evidence(
         attempt=attempt,
         observations=tuple(observations),
-        exits=tuple(parse_rank_exits(launcher, tasks_are_nodes="node" in numbers)),
+        exits=tuple(parse_rank_exits(launcher, tasks_are_nodes="node-.out" in numbers)),
         world_size=world_size,
         hosts=hosts,
         silent_ranks=silent,
         failed_count=sum(1 for record in records if record.failed),
-        stop_record=told_to_stop,
+        stop_record=_record_line(decisive) if decisive and decisive.status == STOPPED else None,
         divergence=flight_recorder.find_divergence({dumps[path]: dump for path, dump in loaded.items()}),
         suspicious_lines=evidence.find_suspicious_lines([*log, *nodes] or console),
     )
@@ -101,13 +100,12 @@ def read_script_evidence(run: RunDir, job_id: str, events: Sequence[Event], fail
 
 
 def _list_files(folder: Path) -> dict[str, list[int]]:
-    """Return the numbers of the ranks or nodes that have a file of each kind, in order."""
+    """Return the numbers of the ranks or nodes that have a file of each kind, in order; a kind is the name without."""
     found: dict[str, list[int]] = {}
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if match := _FILE.fullmatch(entry.name):
-                rank, kind, flight, flight_rank, node, node_number = match.groups()
-                found.setdefault(kind or flight or node, []).append(int(rank or flight_rank or node_number))
+                found.setdefault(match[1] + match[3], []).append(int(match[2]))
     return {kind: sorted(numbers) for kind, numbers in found.items()}
 
 

@@ -136,9 +136,8 @@ def _tell_last(found: Diagnosis, first: Observation, last: Observation) -> Diagn
 
 def _is_last(seen: Observation, after: int) -> bool:
     """Return whether a job failed or hung there, for all that is known, and was ended by hand, `after` lines follow."""
-    return (
-        not seen.ran_on and (seen.lines_after or 0) - after <= _MOST_AFTER_HANG and (seen.is_cause or seen.has("hung"))
-    )
+    is_near = not seen.ran_on and (seen.lines_after or 0) - after <= _MOST_AFTER_HANG
+    return is_near and (seen.is_cause or seen.has("hung"))
 
 
 def _find_earliest(observations: Sequence[Observation]) -> Observation | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from slurmddp.runs.files import sha256_of
-from slurmddp.trust import explain_foreign, explain_foreign_below
+from slurmddp.trust import explain_foreign
 
 LISTING: Final = ".slurmddp-files"
 """The file of a copy with the path of each of its entries: a program may write other files beside them."""
@@ -53,7 +53,7 @@ def digest_of(entries: Iterable[Entry]) -> str:
 
 def explain_changed(copy: Path) -> str:
     """Return why a copy is not the code of its digest, or is not this user's alone; empty if it is. Raises OSError."""
-    if why := explain_foreign(copy) or explain_foreign_below(copy):
+    if why := explain_foreign(copy, below=True):
         return why
     with suppress(FileNotFoundError):  # an entry is missing, or the list of them
         paths = filter(None, os.fsdecode((copy / LISTING).read_bytes()).split("\0"))

@@ -58,9 +58,7 @@ class Event:
     def parse(cls, record: Mapping[str, Any]) -> Event | None:
         """Return the event of a record; None for a record that is no event."""
         time, kind = number(record.get("time")), record.get("event")
-        if time is None or isinstance(record["time"], str) or not 0 <= time < _LAST_TIME:
-            return None
-        if not isinstance(kind, str):
+        if not isinstance(kind, str) or time is None or isinstance(record["time"], str) or not 0 <= time < _LAST_TIME:
             return None
         own = {name: value for name, value in record.items() if name not in _HEAD}
         return cls(time, kind, str(record.get("job") or ""), str(record.get("attempt") or ""), own)
@@ -265,8 +263,6 @@ def _outline_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
 
 def read_newest(run: RunDir, *, size: int = TAIL_BYTES) -> History:
     """Return the events in the last `size` bytes of the file: 64 KiB are enough for the progress of a run."""
-    if not os.access(run.events, os.F_OK):  # as of a job that waits
-        return History(())
     with open_or_empty(run.events, grows=True) as file:
         begin = file.seek(max(0, file.seek(0, os.SEEK_END) - size))
         return History(tuple(parse_events(file.read().split(b"\n"))), is_whole=begin == 0)

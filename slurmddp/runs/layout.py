@@ -131,9 +131,8 @@ class RunDir(_Folder):
 
     def attempts(self, job_id: str) -> list[str]:
         """Return the attempts of that job that have a folder, oldest first."""
-        folder = self.logs / job_id
-        names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
-        names = [name for name in names if re.fullmatch(r"[0-9]+\.[0-9]+", name)]
+        found = (path.name for path in (self.logs / job_id).glob("*.*"))
+        names = [name for name in found if re.fullmatch(r"[0-9]+\.[0-9]+", name)]
         return sorted(names, key=lambda name: [int(part) for part in name.split(".")])
 
     @property

@@ -7,7 +7,7 @@ runs, and where a line names two nodes (a connection), the other node differs.
 from __future__ import annotations
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from itertools import combinations
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -20,8 +20,6 @@ SHARE: Final = 4
 """At most one in so many nodes of a partition is left out."""
 PROOF: Final = "proof"
 HINT: Final = "hint"
-BY_HAND: Final = "by hand"
-"""The source of `slurmddp nodes --avoid`, which is not forgotten by itself."""
 STRAGGLER: Final = "straggler"
 
 _NODE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -36,7 +34,7 @@ class NodeEvidence(NamedTuple):
     cluster: str
     node: str
     source: str
-    """A cause of `diagnose`, as `gpu-broken`; `preflight`, `straggler` or `by hand`."""
+    """A cause of `diagnose`, as `gpu-broken`; `preflight` or `straggler`."""
     strength: str
     """`proof` or `hint`."""
     what: str
@@ -81,7 +79,8 @@ class Suspect(NamedTuple):
 def find_suspects(evidence: Iterable[NodeEvidence], now: float) -> tuple[Suspect, ...]:
     """Return the nodes against which something still speaks, those against which it was seen last first.
 
-    A rank that is slow on whichever node it runs speaks against no node.
+    What was seen long before the last of a node is forgotten, too. A rank that is slow on whichever node it runs speaks
+    against no node.
     """
     ordered = sorted(evidence, key=attrgetter("time"))
     slow = {(one.run, one.rank, one.node) for one in ordered if one.source == STRAGGLER}
@@ -90,14 +89,12 @@ def find_suspects(evidence: Iterable[NodeEvidence], now: float) -> tuple[Suspect
     for one in ordered:
         if one.source != STRAGGLER or nodes_of_rank[one.run, one.rank] == 1:
             by_node.setdefault((one.cluster, one.node), []).append(one)
-    suspects = [Suspect(node, kept) for (_, node), found in by_node.items() if (kept := _drop_forgotten(found, now))]
+    suspects = [
+        Suspect(node, tuple(one for one in found if one.time > found[-1].time - LASTS_S))
+        for (_, node), found in by_node.items()
+        if found[-1].time > now - LASTS_S
+    ]
     return tuple(sorted(suspects, key=lambda suspect: (-suspect.evidence[-1].time, suspect.node)))
-
-
-def _drop_forgotten(ordered: Sequence[NodeEvidence], now: float) -> tuple[NodeEvidence, ...]:
-    """Return what still counts: nothing, or all that was seen not long before the last."""
-    since = ordered[-1].time - LASTS_S if ordered[-1].time > now - LASTS_S else now
-    return tuple(one for one in ordered if one.time > since or one.source == BY_HAND)
 
 
 def _is_independent(one: NodeEvidence, other: NodeEvidence) -> bool:

@@ -79,17 +79,12 @@ class Ownership:
         self.path = path
         self.line = line.strip()
 
-    @property
-    def holder(self) -> str:
-        """The line of the attempt that owns the run now; empty without one."""
-        return _read_line(self.path)
-
     def check(self) -> None:
         """Return if this attempt owns the run.
 
         Raises FencedError when the file holds another line or is missing; OSError when it cannot be read.
         """
-        found = self.holder
+        found = _read_line(self.path)
         if found != self.line:
             raise FencedError(
                 f"this attempt ({self.line}) does not own the run any more: {self.path} names {found or 'no attempt'}; "
@@ -99,7 +94,7 @@ class Ownership:
     def release(self) -> None:
         """Remove the file if it is still this attempt's."""
         with suppress(OSError):
-            if self.holder == self.line:
+            if _read_line(self.path) == self.line:
                 self.path.unlink()
 
 

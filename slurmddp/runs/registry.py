@@ -30,8 +30,6 @@ def remember(folder: Path) -> None:
             return
         path = state_file("folders")
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for left in path.parent.glob(f".{path.name}.*"):  # by a process that was killed meanwhile
-            left.unlink()
         kept = [line for line in known if line != str(folder)][1 - _MOST :]
         write_whole(path, "".join(f"{line}\n" for line in [*kept, folder]).encode("utf-8", "surrogateescape"))
 

@@ -41,11 +41,6 @@ def parse_submissions(lines: Iterable[bytes]) -> list[dict[str, Any]]:
     ]
 
 
-def submitted_at(run: RunDir) -> datetime:
-    """Return when the newest job of a run was submitted; the year 1 if that is not known."""
-    return last_time(submissions(run))
-
-
 def last_time(records: Iterable[Mapping[str, Any]]) -> datetime:
     """Return when the newest of these jobs was submitted; the year 1 if that is not known."""
     times = [parse_moment(record.get("time")) for record in records]

@@ -21,7 +21,7 @@ from slurmddp.runs.code_copy import LISTING, Entry, digest_of
 from slurmddp.runs.layout import RunDir
 from slurmddp.script import git
 from slurmddp.text import quote_value
-from slurmddp.trust import explain_foreign, explain_foreign_below
+from slurmddp.trust import explain_foreign
 
 MOST_BYTES: Final = 256 * 2**20
 MOST_FILES: Final = 20_000
@@ -74,7 +74,7 @@ def copy_code(code: Code, run: RunDir) -> Path | None:
     """
     place = run.code(code.digest)
     was_there = place.is_dir()
-    if was_there and (why := explain_foreign(place) or explain_foreign_below(place)):
+    if was_there and (why := explain_foreign(place, below=True)):
         raise UsageError(f"--snapshot: {why}; remove {place}, or choose another --name")
     missing = [entry for entry in code.entries if not entry.is_in(place)]
     if was_there and not missing:

@@ -83,16 +83,12 @@ def cancel(*job_ids: str, signal: str = "") -> list[str]:
     return ["scancel", *([f"--signal={signal}"] if signal else []), *job_ids]
 
 
-def run_beside(number: int, node: str, *words: str) -> list[str]:
-    """Return the command that runs a program once on a node of a running job, beside what runs there."""
-    return [*_beside(number, node), "--gres=none", "--input=none", *words]
+def run_beside(
+    number: int, node: str, *words: str, options: Sequence[str] = ("--gres=none", "--input=none")
+) -> list[str]:
+    """Return the command that runs a program once on a node of a running job, beside what runs there.
 
-
-def exec_beside(number: int, node: str, *words: str, pty: bool) -> list[str]:
-    """Return the command of a program that is used by a person, with the GPUs of the job; `pty` for a terminal."""
-    return [*_beside(number, node), *(["--pty"] if pty else []), *words]
-
-
-def _beside(number: int, node: str) -> list[str]:
+    Without these options it has the job's GPUs, and what a person types.
+    """
     where = [f"--jobid={number}", f"--nodelist={node}", "--nodes=1", "--ntasks=1"]
-    return ["srun", "--overlap", *where, "--mem=0", "--mpi=none", "--quiet"]
+    return ["srun", "--overlap", *where, "--mem=0", "--mpi=none", "--quiet", *options, *words]

@@ -23,13 +23,12 @@ _CLUSTER_VARIABLES: Final = frozenset(
 
 def submission_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without variables of another job or rank, and without sbatch's defaults."""
-    left_out = set(scrubbed(environ))
-    return {key: value for key, value in environ.items() if key not in left_out}
+    return {key: value for key, value in environ.items() if key in _CLUSTER_VARIABLES or not is_of_a_job(key)}
 
 
 def scrubbed(environ: Mapping[str, str]) -> list[str]:
     """Return the names of the variables that are removed for Slurm's programs."""
-    return sorted(key for key in environ if key not in _CLUSTER_VARIABLES and is_of_a_job(key))
+    return sorted(environ.keys() - submission_environment(environ).keys())
 
 
 def is_of_a_job(variable: str) -> bool:

@@ -45,11 +45,8 @@ def _names(item: str) -> Iterator[str]:
     head, bracket, rest = item.partition("[")
     if not re.fullmatch(r"[A-Za-z0-9._-]*", head) or not item:
         raise ValueError
-    if not bracket:
-        yield head
-        return
     ranges, _, tail = rest.partition("]")
-    for number in _numbers(ranges):
+    for number in _numbers(ranges) if bracket else ("",):
         for end in _names(tail) if tail else ("",):
             yield head + number + end
 

@@ -33,8 +33,6 @@ class JobRef(NamedTuple):
     @cache
     def parse(cls, job_id: str) -> JobRef:
         """Return the parts of an id; every text is accepted."""
-        if job_id.isdecimal():
-            return cls(job_id)
         array_id = re.split("[_+]", job_id, maxsplit=1)[0]
         return cls(array_id, job_id[len(array_id) :])
 

@@ -21,7 +21,7 @@ from slurmddp.config.resolve import DERIVED_NAMES, Resolved
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.runs.facts import find_state, is_finished
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.submissions import read_origin, settings_of, submissions, submitted_at
+from slurmddp.runs.submissions import last_time, read_origin, settings_of, submissions
 from slurmddp.script.build import build_script, check_program
 from slurmddp.slurm import queries
 from slurmddp.slurm.job_info import JobInfo
@@ -153,7 +153,7 @@ def choose_run(request: Request, environ: Mapping[str, str], notice: Notice, *, 
         run = RunDir.named(spec.runs_dir, f"{spec.job_name[:58]}-{len(others) + 1}")
     if not others:
         return request
-    newest = max(others, key=submitted_at)
+    newest = max(others, key=lambda run: last_time(submissions(run)))
     if not run.spec.exists() and (state := _state_at_stake(newest, request, environ)):
         change = others[newest].removeprefix("has ")
         question = UsageError(

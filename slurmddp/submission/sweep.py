@@ -25,7 +25,7 @@ from slurmddp.runs.facts import is_finished, read_job
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import hold_submission
 from slurmddp.runs.registry import hint_elsewhere
-from slurmddp.runs.submissions import settings_of, submissions, submitted_at
+from slurmddp.runs.submissions import last_time, settings_of, submissions
 from slurmddp.submission.compatibility import find_active
 from slurmddp.submission.submit import made_folder, submit
 from slurmddp.submission.submit_once import Notice, Submitted
@@ -133,7 +133,7 @@ def find_sweep(name: str | None, runs_dir: str) -> RunDir:
                 return run
     known = [run for run in lookup.runs(runs_dir) if any(map(settings_of, submissions(run)))]
     if name is None and known:
-        return max(known, key=submitted_at)
+        return max(known, key=lambda run: last_time(submissions(run)))
     said = f"{quote_value(name)} is not a sweep" if name is not None else f"there is no sweep in {runs_dir}"
     names = ", ".join(run.path.name for run in known[:_MOST_NAMED])
     here = f"there {'is' if len(known) == 1 else 'are'} {names}" if names else hint_elsewhere()

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from slurmddp.runs import node_store, registry
-from slurmddp.runs.node_evidence import BY_HAND, HINT, PROOF, STRAGGLER, NodeEvidence, find_suspects, nodes_to_avoid
+from slurmddp.runs.node_evidence import HINT, PROOF, STRAGGLER, NodeEvidence, find_suspects, nodes_to_avoid
 
 NOW, HOUR = 1_795_300_000.0, 3600.0
 TWENTY = [f"n{number}" for number in range(1, 21)]
@@ -59,7 +59,6 @@ def test_it_is_forgotten_two_hours_after_the_last_was_seen():
     assert avoided(seen(ago=2 * HOUR - 1)) == ["n3"]
     assert avoided(old, seen(strength=HINT, ago=HOUR)) == ["n3"], "the last was an hour ago"
     assert avoided(seen(ago=5 * HOUR), seen(strength=HINT)) == [], "it had been forgotten in between"
-    assert avoided(seen(source=BY_HAND, ago=100 * HOUR)) == ["n3"]
 
 
 def test_at_most_a_quarter_is_left_out_and_never_what_the_job_needs():
@@ -112,6 +111,6 @@ def test_a_damaged_line_is_left_out():
 
 def test_a_large_file_keeps_only_what_is_not_forgotten():
     node_store.note([seen(ago=9 * HOUR)] * 2000, NOW)
-    node_store.note([seen("n9", source=BY_HAND, ago=9 * HOUR), seen("n5")], NOW)
+    node_store.note([seen("n5")], NOW)
     node_store.note([seen("n6")], NOW)
-    assert [one.node for one in node_store.read_evidence()] == ["n9", "n5", "n6"]
+    assert [one.node for one in node_store.read_evidence()] == ["n5", "n6"]
