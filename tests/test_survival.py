@@ -26,7 +26,7 @@ import torch
 from polling import ASK_SLURM_S, until
 
 from slurmddp import sandbox as slurm_sandbox
-from slurmddp.errors import ClusterError
+from slurmddp.errors import ClusterError, SlurmddpError
 from slurmddp.runs.files import read_records
 from slurmddp.runs.layout import RunDir
 
@@ -320,7 +320,7 @@ def cancel_and_submit(training: Training) -> None:
 
 
 def preempt_if_running(training: Training) -> None:
-    with suppress(ClusterError):
+    with suppress(SlurmddpError):
         training.sandbox.preempt(training.job)
 
 
