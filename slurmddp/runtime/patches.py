@@ -17,8 +17,6 @@ from typing import Any, Final, NamedTuple
 
 from slurmddp.runtime.launch.process import print_line
 
-Action = Callable[[ModuleType], None]
-
 
 class Patch(NamedTuple):
     """Names of one library that are replaced together, for one reason."""
@@ -80,7 +78,7 @@ def replace(patch: Patch, wrap: Callable[[Any], Any]) -> None:
         setattr(pkgutil.resolve_name(holder), last, functools.wraps(original, updated=())(wrap(original)))
 
 
-def after_import(name: str, action: Action) -> None:
+def after_import(name: str, action: Callable[[ModuleType], None]) -> None:
     """Call `action` with the module `name` as soon as it is imported; at once if it is."""
     if name in sys.modules:
         action(sys.modules[name])
