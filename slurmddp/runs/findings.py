@@ -32,9 +32,8 @@ class Finding:
     @property
     def place(self) -> str:
         """Rank and node: `rank 3 on n2`, `n2`, or empty."""
-        if self.rank is None:
-            return self.host
-        return f"rank {self.rank} on {self.host}" if self.host else f"rank {self.rank}"
+        rank = "" if self.rank is None else f"rank {self.rank}"
+        return " on ".join(filter(None, (rank, self.host)))
 
     @property
     def line(self) -> str:

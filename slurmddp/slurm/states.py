@@ -27,12 +27,10 @@ STATES: Final[Mapping[str, State]] = {
 UNKNOWN: Final = "UNKNOWN"
 """The state of a job of which no program tells one."""
 
-_NOT_LISTED: Final = State(Kind.UNKNOWN)
-
 
 def find_state(word: str) -> State:
     """Return what is known of a state; its kind is `unknown` for any other word."""
-    return STATES.get(word, _NOT_LISTED)
+    return STATES.get(word, State(Kind.UNKNOWN))
 
 
 def outcome_of(state: str) -> Outcome:
