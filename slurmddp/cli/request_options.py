@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from slurmddp.cli.job_command import print_message, resolve_job
+from slurmddp.cli.job_command import resolve_job
+from slurmddp.cli.screen import print_message
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.config.resolve import RECIPE, Resolved
 from slurmddp.errors import UsageError
