@@ -6,10 +6,11 @@ import re
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from slurmddp.config.configuration_files import RUNS_DIR, find_files
 from slurmddp.errors import SlurmddpError, UsageError
@@ -18,9 +19,6 @@ from slurmddp.runs.layout import RunDir
 from slurmddp.runs.registry import GivenFolder, hint_elsewhere
 from slurmddp.runs.submissions import last_time
 from slurmddp.text import quote_value
-
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
 
 _KEY: Final = "runs-dir"
 _VARIABLE: Final = "SLURMDDP_RUNS_DIR"
@@ -49,7 +47,7 @@ def default_runs_dir() -> str:
     Where the working directory has no runs there, it is that of the nearest parent folder that has.
     """
     named = RUNS_DIR
-    if _VARIABLE in os.environ or any(find_files(Path.cwd(), lambda file: file)):
+    if _VARIABLE in os.environ or any(find_files(Path.cwd(), lambda *file: file)):
         from slurmddp.cli.job_command import find_configuration
         from slurmddp.config.resolve import find_runs_dir
 
@@ -89,11 +87,9 @@ runs_dir_option: Final = click.option(
 """For commands that read runs and describe no job."""
 
 
-def complete_target(context: click.Context, parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+def complete_target(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the runs, and for digits also the jobs, whose names begin with a word; nothing after an error."""
     del parameter
-    from click.shell_completion import CompletionItem
-
     from slurmddp.config.job_spec import NAME
 
     with suppress(SlurmddpError, OSError):

@@ -32,19 +32,9 @@ class Ignored(NamedTuple):
     why: str
 
 
-class Found(NamedTuple):
-    """A file that counts."""
-
-    kind: str
-    """`project file` or `user file`."""
-    path: Path
-    root: str
-    """The table in it that has the values; empty for the whole file."""
-    raw: bytes
-
-
 T = TypeVar("T")
-Reader = Callable[[Found], T | None]
+Reader = Callable[[str, Path, str, bytes], T | None]
+"""Gets `project file` or `user file`, its path, the table in it that counts (or an empty text), and its content."""
 
 
 def find_files(folder: Path, read: Reader[T]) -> tuple[tuple[T, ...], tuple[Ignored, ...]]:
@@ -115,7 +105,7 @@ def _read_if_trusted(kind: str, path: Path, read: Reader[T], ignored: list[Ignor
     if why:
         ignored.append(Ignored(path, why))
         return None
-    return read(Found(kind, path, root, raw))
+    return read(kind, path, root, raw)
 
 
 def read_and_check_owner(path: Path) -> tuple[bytes, str]:

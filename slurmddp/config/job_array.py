@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from slurmddp.config.job_spec import JobSpec
@@ -17,8 +17,7 @@ _ANOTHER_KEY: Final = re.compile(r",[A-Za-z_][A-Za-z0-9_-]*=")
 """A value with this would look like two values."""
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(NamedTuple):
     """One run of an array."""
 
     values: Mapping[str, str]

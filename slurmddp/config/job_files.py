@@ -5,12 +5,10 @@ Writes nothing. Which configuration files there are and count, `configuration_fi
 
 import shlex
 from pathlib import Path
-from typing import Any, Final
-
-import msgspec
+from typing import Any, Final, NamedTuple
 
 from slurmddp.config.batch_script import BatchScript, check_batch_script, is_batch_script
-from slurmddp.config.configuration_files import Found, Ignored, find_files, read_regular
+from slurmddp.config.configuration_files import Ignored, find_files, read_regular
 from slurmddp.config.toml import JOB_FILE_KEYS, Source, build_source, describe_place, parse_toml
 from slurmddp.errors import UsageError
 from slurmddp.text import quote_value, suggest
@@ -19,7 +17,7 @@ OTHER_FORMATS: Final = (".tml", ".yaml", ".yml", ".json")
 """Endings of files that may be meant as a job file, and are none."""
 
 
-class Configuration(msgspec.Struct, frozen=True):
+class Configuration(NamedTuple):
     """The files with values for every job of a project, or of a user."""
 
     files: tuple[Source, ...] = ()
@@ -97,10 +95,10 @@ def find_configuration(folder: Path) -> Configuration:
     return Configuration(*find_files(folder, _read_found))
 
 
-def _read_found(file: Found) -> Source | None:
+def _read_found(kind: str, path: Path, root: str, raw: bytes) -> Source | None:
     """Return a configuration file; None for a pyproject.toml without our table."""
-    table: Any = parse_toml(file.raw, describe_place(file.kind, file.path))
-    if file.root:
+    table: Any = parse_toml(raw, describe_place(kind, path))
+    if root:
         tools = table.get("tool")
         table = tools.get("slurmddp") if isinstance(tools, dict) else None
-    return None if table is None else build_source(file.kind, file.path, table, root=file.root)
+    return None if table is None else build_source(kind, path, table, root=root)
