@@ -10,7 +10,7 @@ from slurmddp.cli.job_command import JobCommand, find_configuration, resolve_job
 from slurmddp.cli.request_options import fill
 from slurmddp.cli.screen import print_result
 from slurmddp.cluster.request import Request
-from slurmddp.config import job_files
+from slurmddp.config import configuration_files, job_files
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.config.resolve import BUILT_IN, unknown_variables
 from slurmddp.text import escape_text, format_table, mask_secrets, wrap_text
@@ -77,7 +77,7 @@ def _format_report(report: Mapping[str, Any]) -> Iterator[str]:
         yield from wrap_text(f"{_shorten_path(file['name'])}: {file['why']}", "ignored  ")
     if report["silence"]:
         yield from wrap_text(f"cluster: {report['silence']}", "no       ")
-    own = job_files.user_file()
+    own = configuration_files.user_file()
     if not own.exists():
         yield f"no       user file {escape_text(_shorten_path(str(own)))}"
     values = report["values"] | ({"COMMAND": report["command"]} if "command" in report else {})

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import click
 
-from slurmddp.cli.job_command import print_message
 from slurmddp.cli.run_arguments import TEXT, parse_since, runs_dir_option
-from slurmddp.cli.screen import print_result, screen_width
+from slurmddp.cli.screen import print_message, print_result, screen_width
 from slurmddp.diagnose import diagnosis
 from slurmddp.diagnose.failures import find_failures, format_failures
 from slurmddp.diagnose.output_files import STDIN, diagnose_output

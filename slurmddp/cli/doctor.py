@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import click
 
-from slurmddp.cli.job_command import JobCommand, print_message, resolve_job
+from slurmddp.cli.job_command import JobCommand, resolve_job
 from slurmddp.cli.request_options import fill
-from slurmddp.cli.screen import paint, print_result, screen_width
+from slurmddp.cli.screen import paint, print_message, print_result, screen_width
 from slurmddp.errors import UsageError
 from slurmddp.runs.findings import Finding, worst
 from slurmddp.text import WIDTH, count, escape_text, wrap_text

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import click
 
-from slurmddp.cli.job_command import build_option, print_message
+from slurmddp.cli.job_command import build_option
 from slurmddp.cli.run_arguments import TEXT
+from slurmddp.cli.screen import print_message
 from slurmddp.cluster import inspect
 from slurmddp.cluster.limits import find_problems
 from slurmddp.config.job_files import OTHER_FORMATS

@@ -1,18 +1,18 @@
-"""What the job commands share: their options, the split at COMMAND, the configuration, output to both streams."""
+"""What the job commands share: their options, the split at COMMAND, the configuration."""
 
 import os
 import re
 import shlex
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem
 
 from slurmddp.cli import commands_with
+from slurmddp.cli.screen import print_message
 from slurmddp.config import job_files
 from slurmddp.config import resolve as config
 from slurmddp.config.foreign_options import advise
@@ -31,19 +31,6 @@ _JOB_ONLY: Final = frozenset(
 """Options that training programs rarely have: behind COMMAND they were most likely meant for the job."""
 _BY_NAME: Final = {field.name: field for field in JOB_FIELDS.values()}
 """The options of the job, by the names of the parameters that hold their values."""
-
-
-def default_runs_dir() -> str:
-    """Return the folder of runs that the environment or the configuration files name.
-
-    Where the working directory has no runs there, it is that of the nearest parent folder that has.
-    """
-    named = config.find_runs_dir(find_configuration().files, os.environ)
-    here = Path.cwd()
-    for folder in (here, *here.parents):
-        if any((folder / named).glob("*/submissions.jsonl")) and (folder / named).stat().st_uid == os.getuid():
-            return named if folder == here else str(folder / named)
-    return named
 
 
 _COMMON: Final = (
@@ -237,25 +224,6 @@ def find_configuration() -> job_files.Configuration:
     for file in found.ignored:
         print_message(f"configuration file {quote_value(str(file.path))} is ignored: {file.why}")
     return found
-
-
-def print_message(*lines: str) -> None:
-    """Print lines on stderr; stdout has only the result."""
-    for line in lines:
-        click.echo(line, err=True)
-
-
-def confirm(question: str, otherwise: str) -> None:
-    """Ask on the terminal; raise Abort if it is refused, UsageError with `otherwise` if there is none to ask on."""
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise UsageError(otherwise)
-    click.confirm(question, abort=True, err=True)
-
-
-def write_bytes(stream: TextIO, raw: bytes) -> None:
-    """Write bytes unchanged and flush; raise OSError if that fails."""
-    stream.buffer.write(raw)
-    stream.flush()
 
 
 def _explain_unknown_option(error: click.NoSuchOption, known: Collection[str]) -> str:

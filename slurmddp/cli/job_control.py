@@ -6,9 +6,8 @@ from typing import Final
 
 import click
 
-from slurmddp.cli.job_command import confirm, print_message
 from slurmddp.cli.run_arguments import TEXT, complete_target, runs_dir_option, targets_argument
-from slurmddp.cli.screen import print_result
+from slurmddp.cli.screen import confirm, print_message, print_result
 from slurmddp.errors import UsageError
 from slurmddp.runs import lookup
 from slurmddp.submission import cancel as cancelling

@@ -12,9 +12,8 @@ from typing import Final, Literal
 
 import click
 
-from slurmddp.cli.job_command import print_message, write_bytes
 from slurmddp.cli.run_arguments import TEXT, complete_target, find_target, runs_dir_option
-from slurmddp.cli.screen import JSON_SCHEMA
+from slurmddp.cli.screen import JSON_SCHEMA, print_message, write_bytes
 from slurmddp.errors import UsageError
 from slurmddp.monitoring import follow as following
 from slurmddp.monitoring.logs.merge import ALL, ATTEMPT, LAST, Line, Selection, lines

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from slurmddp.cli.job_command import print_message
 from slurmddp.cli.run_arguments import TEXT
-from slurmddp.cli.screen import print_result, screen_width
+from slurmddp.cli.screen import print_message, print_result, screen_width
 from slurmddp.errors import UsageError
 from slurmddp.runs import node_store
 from slurmddp.runs.node_evidence import Suspect, find_suspects

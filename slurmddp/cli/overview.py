@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from slurmddp.cli.job_command import default_runs_dir
+from slurmddp.cli.run_arguments import default_runs_dir
 from slurmddp.cli.screen import screen_width
 from slurmddp.cli.status import current_tasks, explain_none, newest_first
 from slurmddp.cli.status_format import format_jobs

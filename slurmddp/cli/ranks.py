@@ -7,9 +7,8 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from slurmddp.cli.job_command import print_message
 from slurmddp.cli.run_arguments import TEXT, complete_target, find_target, runs_dir_option
-from slurmddp.cli.screen import print_result
+from slurmddp.cli.screen import print_message, print_result
 from slurmddp.errors import ClusterError, SlurmddpError, UsageError
 from slurmddp.monitoring.ranks import find_running_job
 from slurmddp.slurm import client, commands

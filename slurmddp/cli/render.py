@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from slurmddp.cli.job_command import JobCommand, print_message, write_bytes
+from slurmddp.cli.job_command import JobCommand
 from slurmddp.cli.request_options import build_request, dependency_options, sweep_options
+from slurmddp.cli.screen import print_message, write_bytes
 from slurmddp.config import job_files
 from slurmddp.errors import UsageError
 

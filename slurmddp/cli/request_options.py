@@ -7,7 +7,8 @@ from typing import Any
 import click
 from msgspec import structs
 
-from slurmddp.cli.job_command import print_message, resolve_job
+from slurmddp.cli.job_command import resolve_job
+from slurmddp.cli.screen import print_message
 from slurmddp.cluster import request as requests
 from slurmddp.cluster.request import Request
 from slurmddp.config.job_spec import JOB_FIELDS

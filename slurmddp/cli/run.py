@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
-from slurmddp.cli.job_command import JobCommand, print_message, resolve_job, write_bytes
+from slurmddp.cli.job_command import JobCommand, resolve_job
 from slurmddp.cli.request_options import print_reading, with_ranks
-from slurmddp.cli.screen import print_json
+from slurmddp.cli.screen import print_json, print_message, write_bytes
 from slurmddp.cli.status_format import format_metrics
 from slurmddp.errors import UsageError
 from slurmddp.monitoring.status.job_status import read_progress

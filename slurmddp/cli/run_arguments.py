@@ -12,9 +12,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from slurmddp.cli.job_command import default_runs_dir
-from slurmddp.config import job_files
-from slurmddp.config.job_spec import JOB_FIELDS, NAME
+from slurmddp.config.configuration_files import RUNS_DIR, find_files
 from slurmddp.errors import SlurmddpError, UsageError
 from slurmddp.runs import lookup
 from slurmddp.runs.layout import RunDir
@@ -43,6 +41,24 @@ class _Text(click.ParamType[str]):
 TEXT: Final = _Text()
 
 
+def default_runs_dir() -> str:
+    """Return the folder of runs that the environment or the configuration files name.
+
+    Where the working directory has no runs there, it is that of the nearest parent folder that has.
+    """
+    named = RUNS_DIR
+    if _VARIABLE in os.environ or any(find_files(Path.cwd(), lambda *file: file)):
+        from slurmddp.cli.job_command import find_configuration
+        from slurmddp.config.resolve import find_runs_dir
+
+        named = find_runs_dir(find_configuration().files, os.environ)
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if any((folder / named).glob("*/submissions.jsonl")) and (folder / named).stat().st_uid == os.getuid():
+            return named if folder == here else str(folder / named)
+    return named
+
+
 def _check_runs_dir(context: click.Context, option: click.Parameter, value: str) -> str:
     """Return the folder; one that was given is the only one that is searched. Raises UsageError if it is not a folder.
 
@@ -53,7 +69,9 @@ def _check_runs_dir(context: click.Context, option: click.Parameter, value: str)
         return GivenFolder(value) if is_given else value
     name = option.opts[-1] if is_given else _VARIABLE
     if not (is_given or os.environ.get(_VARIABLE)):
-        files = job_files.find_configuration(Path.cwd()).files
+        from slurmddp.config.job_files import find_configuration
+
+        files = find_configuration(Path.cwd()).files
         name = next((str(file.path) for file in files if _KEY in file.table), name)
     raise UsageError(f"{name}: {quote_value(value)} is not a folder; give the one that has the runs")
 
@@ -64,7 +82,7 @@ runs_dir_option: Final = click.option(
     default=default_runs_dir,
     callback=_check_runs_dir,
     metavar="DIR",
-    help=f"Folder that contains the runs. [default: {JOB_FIELDS[_KEY].default}]",
+    help=f"Folder that contains the runs. [default: {RUNS_DIR}]",
 )
 """For commands that read runs and describe no job."""
 
@@ -72,6 +90,8 @@ runs_dir_option: Final = click.option(
 def complete_target(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the runs, and for digits also the jobs, whose names begin with a word; nothing after an error."""
     del parameter
+    from slurmddp.config.job_spec import NAME
+
     with suppress(SlurmddpError, OSError):
         folder = Path.cwd() / (context.params.get("runs_dir") or default_runs_dir())
         targets = lookup.survey(str(folder)).submitted if incomplete.isdecimal() else ()

@@ -160,8 +160,7 @@ def preempt(name: str, word: str | None) -> None:
     Jobs can be preempted in the partitions low (10 s of grace time), nograce, and cancel (Slurm does not requeue the
     job).
     """
-    from slurmddp.cli.job_command import default_runs_dir
-    from slurmddp.cli.run_arguments import find_target
+    from slurmddp.cli.run_arguments import default_runs_dir, find_target
     from slurmddp.runs.lookup import require_one
 
     job_id = require_one(find_target(word, default_runs_dir()), word or "").jobs[-1]

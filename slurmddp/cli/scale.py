@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import click
 
-from slurmddp.cli.job_command import JobCommand, print_message, resolve_job
+from slurmddp.cli.job_command import JobCommand, resolve_job
 from slurmddp.cli.request_options import print_reading
-from slurmddp.cli.screen import print_result
+from slurmddp.cli.screen import print_message, print_result
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.config.resolve import Resolved
 from slurmddp.errors import UsageError

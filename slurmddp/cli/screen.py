@@ -1,12 +1,14 @@
-"""Output for the terminal and for programs: its width, its colours, and JSON."""
+"""Output for the terminal and for programs: its width, its colours, messages, JSON; and questions."""
 
 import json
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import click
+
+from slurmddp.errors import UsageError
 
 JSON_SCHEMA: Final = 1
 """The version of what --json prints: it grows when a name or its meaning changes, not when a name is added."""
@@ -40,3 +42,22 @@ def paint(text: str, colour: str) -> str:
     if not (colour and sys.stdout.isatty()) or (no_colour and not is_red):
         return text
     return click.style(text, fg=None if no_colour else colour, bold=is_red or None)
+
+
+def print_message(*lines: str) -> None:
+    """Print lines on stderr; stdout has only the result."""
+    for line in lines:
+        click.echo(line, err=True)
+
+
+def confirm(question: str, otherwise: str) -> None:
+    """Ask on the terminal; raise Abort if it is refused, UsageError with `otherwise` if there is none to ask on."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise UsageError(otherwise)
+    click.confirm(question, abort=True, err=True)
+
+
+def write_bytes(stream: TextIO, raw: bytes) -> None:
+    """Write bytes unchanged and flush; raise OSError if that fails."""
+    stream.buffer.write(raw)
+    stream.flush()

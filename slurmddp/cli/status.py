@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from slurmddp.cli.job_command import print_message
 from slurmddp.cli.run_arguments import runs_dir_option, targets_argument
-from slurmddp.cli.screen import paint, print_json, screen_width
+from slurmddp.cli.screen import paint, print_json, print_message, screen_width
 from slurmddp.cli.status_format import format_job, format_jobs, show_state
 from slurmddp.monitoring.status import JobStatus, last_submission, query_targets
 from slurmddp.runs import lookup, registry

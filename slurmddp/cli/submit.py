@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from slurmddp.cli.job_command import JobCommand, confirm, print_message, write_bytes
+from slurmddp.cli.job_command import JobCommand
 from slurmddp.cli.request_options import build_request, dependency_options
-from slurmddp.cli.screen import print_json, print_result
+from slurmddp.cli.screen import confirm, print_json, print_message, print_result, write_bytes
 from slurmddp.cluster.request import Request
 from slurmddp.config.recipes import starts_anew
 from slurmddp.config.resolve import BUILT_IN

@@ -9,10 +9,10 @@ from typing import Any, Final
 import click
 import msgspec
 
-from slurmddp.cli.job_command import JobCommand, print_message
+from slurmddp.cli.job_command import JobCommand
 from slurmddp.cli.request_options import build_request, dependency_options, sweep_options
 from slurmddp.cli.run_arguments import complete_target, runs_dir_option
-from slurmddp.cli.screen import print_json, print_result, screen_width
+from slurmddp.cli.screen import print_json, print_message, print_result, screen_width
 from slurmddp.cli.submit import check_recorded, print_accepted, print_dry_run
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.errors import UsageError

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from slurmddp.cli.job_command import print_message
 from slurmddp.cli.run_arguments import TEXT, find_run, runs_dir_option
+from slurmddp.cli.screen import print_message
 from slurmddp.errors import SlurmddpError, UsageError
 from slurmddp.text import quote_value
 

@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from slurmddp.config.job_spec import JobSpec
+if TYPE_CHECKING:
+    from slurmddp.config.job_spec import JobSpec
 
 FOLDER_LENGTH: Final = 100
 """The longest name of a run's folder; file systems allow 255 characters."""
@@ -16,13 +17,12 @@ _ANOTHER_KEY: Final = re.compile(r",[A-Za-z_][A-Za-z0-9_-]*=")
 """A value with this would look like two values."""
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(NamedTuple):
     """One run of an array."""
 
     values: Mapping[str, str]
     """The values of `--set` for this task, as given."""
-    job: JobSpec
+    job: "JobSpec"
     """The job with this task's program; everything else is the same for all tasks."""
 
     @property
@@ -51,7 +51,7 @@ class Array:
             yield Array(self.tasks[start : start + size], self.max_parallel)
 
     @cached_property
-    def programs(self) -> tuple[JobSpec, ...]:
+    def programs(self) -> "tuple[JobSpec, ...]":
         """The jobs of the tasks, each program once."""
         return tuple(dict.fromkeys(task.job for task in self.tasks))
 

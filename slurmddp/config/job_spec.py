@@ -13,6 +13,7 @@ import msgspec
 from slurmddp import variables
 from slurmddp.config.batch_script import BatchScript
 from slurmddp.config.command import NO_PYTHON, Command, parse, replace_arguments
+from slurmddp.config.configuration_files import RUNS_DIR
 from slurmddp.config.container import Runtime, complete_mount, runtime_of
 from slurmddp.config.foreign_options import refuse_sbatch, refuse_srun
 from slurmddp.config.option_types import Count, Field, Option, Tasks, fields_of, whole_text
@@ -299,7 +300,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     steps: Annotated[
         Count | None, Option("End Checkpointer's loop after N steps, and record their times.", metavar="N")
     ] = None
-    runs_dir: Annotated[str, Option("Folder with the folders of the runs.", metavar="DIR", group="Files")] = "jobs"
+    runs_dir: Annotated[str, Option("Folder with the folders of the runs.", metavar="DIR", group="Files")] = RUNS_DIR
     profile: Annotated[Text, Option("Use the tables [profile.NAME] of the configuration files.", metavar="NAME")] = None
 
     command: tuple[str, ...] = ()

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from slurmddp.config import job_files
-from slurmddp.config.job_files import Ignored
+from slurmddp.config.configuration_files import Ignored, iterate_project_folders, read_and_check_owner
 from slurmddp.config.option_types import Given
 from slurmddp.errors import UsageError
 from slurmddp.trust import explain_owner
@@ -71,7 +70,7 @@ def _find_environment(environ: Mapping[str, str], folder: Path, ignored: list[Ig
         return (Path(active) if _is_environment(Path(active)) else None), _ACTIVE
     if environ.get("CONDA_PREFIX") and Path(environ["CONDA_PREFIX"]).resolve() == Path(sys.prefix).resolve():
         return None, ""
-    for project in job_files.iterate_project_folders(folder):
+    for project in iterate_project_folders(folder):
         if not _is_uv_project(project, ignored):
             continue
         prefix = project / environ.get("UV_PROJECT_ENVIRONMENT", ".venv")
@@ -88,7 +87,7 @@ def _is_uv_project(folder: Path, ignored: list[Ignored]) -> bool:
     """Return whether a folder's pyproject.toml is uv's and can be trusted; one that cannot is added to `ignored`."""
     file = folder / "pyproject.toml"
     try:
-        raw, why = job_files.read_and_check_owner(file)
+        raw, why = read_and_check_owner(file)
     except OSError:
         return False
     is_uvs = (folder / "uv.lock").is_file() or b"[tool.uv" in raw

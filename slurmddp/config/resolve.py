@@ -18,6 +18,7 @@ import msgspec
 from slurmddp.config import job_files, python_env, recipes, script_options
 from slurmddp.config.batch_script import BatchScript
 from slurmddp.config.command import Command, Launch, as_name, parse
+from slurmddp.config.configuration_files import PROJECT_FILE
 from slurmddp.config.job_spec import JOB_FIELDS, SETUP, JobSpec
 from slurmddp.config.option_types import Field, Given, convert, unknown
 from slurmddp.config.toml import PATH_KEYS, Layer, Source
@@ -226,7 +227,7 @@ def _check_profile(given: Given, files: Sequence[Source]) -> str:
     name: str = convert(JOB_FIELDS["profile"], given.raw, given.origin)
     known = list(dict.fromkeys(profile for file in files for profile in file.profiles))
     if not known:
-        where = " or ".join(str(file.path) for file in files) or job_files.PROJECT_FILE
+        where = " or ".join(str(file.path) for file in files) or PROJECT_FILE
         table = name if re.fullmatch(r"[\w-]+", name, re.ASCII) else "NAME"
         raise UsageError(
             f"{given.origin}: there is no profile {quote_value(name)}; write a table [profile.{table}] into {where}"

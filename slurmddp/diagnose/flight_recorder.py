@@ -7,9 +7,8 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from slurmddp.diagnose import flight_pickles
 from slurmddp.diagnose.rule_types import compile_regex
@@ -26,8 +25,7 @@ FlightRecord = Mapping[int, tuple[str, str]]
 """The collectives of the default group that one rank's recorder holds: by number the kind and the inputs' sizes."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Divergence:
+class Divergence(NamedTuple):
     """The first collective that not all ranks entered."""
 
     rank: int

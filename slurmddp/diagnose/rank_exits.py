@@ -7,10 +7,9 @@ import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from slurmddp.diagnose.line_meanings import is_prose
 from slurmddp.diagnose.log_reader import LogLine, cut_around
@@ -33,8 +32,7 @@ _ONE_FAILURE_S: Final = 3600.0  # the launchers of all nodes report a failure wi
 _SHELL_OFFSET: Final = 128  # a shell adds it to the number of the signal that ended a command
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankExit:
+class RankExit(NamedTuple):
     """A rank or a task that its launcher saw fail."""
 
     line: LogLine

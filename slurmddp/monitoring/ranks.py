@@ -4,8 +4,7 @@ import shlex
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from slurmddp.attach import run_words
 from slurmddp.errors import ClusterError, SlurmddpError, UsageError
@@ -22,8 +21,7 @@ _LIMIT_S: Final = 30.0
 Environ = Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class RunningJob:
+class RunningJob(NamedTuple):
     """A job whose ranks can be looked at."""
 
     job_id: str

@@ -3,9 +3,8 @@
 import math
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime, time, timedelta
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from slurmddp.text import format_duration
 
@@ -60,8 +59,7 @@ def list_days(begin: float, end: float) -> list[float]:
     return [(first + timedelta(days=days * number)).timestamp() for number in range(count)]
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(NamedTuple):
     """A range, linear or logarithmic."""
 
     low: float

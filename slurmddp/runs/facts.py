@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from slurmddp import exit_codes
 from slurmddp.outcome import MEANINGS, Kind, Outcome, kind_of_status
@@ -56,8 +56,7 @@ class Attempt:
         return start.text("nodes") if start else ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Job:
+class Job(NamedTuple):
     """One job of a run."""
 
     job_id: str
@@ -82,8 +81,7 @@ class Job:
         return tuple((end.time or 0.0, end.reason) for end in ends)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Run:
+class Run(NamedTuple):
     """A run, as far as its records and Slurm say."""
 
     folder: RunDir

@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from slurmddp.config.job_files import iterate_project_folders
+from slurmddp.config.configuration_files import iterate_project_folders
 from slurmddp.errors import UsageError
 
 _TIMEOUT_S: Final = 5.0

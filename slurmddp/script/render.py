@@ -1,7 +1,5 @@
 """Renders the batch script of a JobSpec. Reads templates, the set-up file and the working directory.
 
-It writes nothing but the compiled templates.
-
 A template can write a user's value only through a filter of `slurmddp.script.quoting`: `header` in `#SBATCH` lines,
 `shell` elsewhere.
 """

@@ -10,10 +10,9 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Final, NamedTuple
 
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import UsageError
@@ -28,8 +27,7 @@ MOST_FILES: Final = 20_000
 _EXCLUDED = frozenset({"__pycache__", ".git", ".hg", ".svn", ".ipynb_checkpoints"})
 
 
-@dataclass(frozen=True)
-class Code:
+class Code(NamedTuple):
     """The code of a job: a folder, and its entries at one time."""
 
     top: Path

@@ -122,7 +122,9 @@ def _wait(process: "Popen[bytes]", program: str, stdin: bytes, timeout_s: float)
     try:
         out, err = (text.decode("utf-8", "surrogateescape") for text in process.communicate(stdin, timeout_s))
     except TimeoutExpired as error:
-        raise LostAnswerError(f"{program} did not end within {timeout_s:.0f} s") from error
+        said = (error.stderr or b"").decode("utf-8", "replace").strip().rpartition("\n")[2]
+        lost = f"{program} did not end within {timeout_s:.0f} s{f' ({said})' if said else ''}"
+        raise LostAnswerError(lost) from error
     return Answer(process.returncode, out, err)
 
 

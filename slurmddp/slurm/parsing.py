@@ -127,8 +127,13 @@ def _from_show(line: str) -> JobInfo:
     own, _, name = head.partition(" JobName=")
     ids = parse_record(own)
     shown = dict(reversed(_PHRASES.findall(rest)))
+    job_id, tasks = ids["JobId"], ids.get("ArrayTaskId", "")
+    if tasks:  # as squeue shows those that wait together
+        job_id = f"{ids['ArrayJobId']}_{tasks if tasks.isdecimal() else f'[{tasks}]'}"
+    elif "HetJobOffset" in ids:
+        job_id, name = f"{ids['HetJobId']}+{ids['HetJobOffset']}", name.rpartition(" HetJobIdSet=")[0]
     return JobInfo(
-        job_id=f"{ids['ArrayJobId']}_{ids['ArrayTaskId']}" if "ArrayTaskId" in ids else ids["JobId"],
+        job_id=job_id,
         source="scontrol",
         name=name,
         user=re.sub(r"\(\d+\)$", "", rest.partition(" ")[0]),

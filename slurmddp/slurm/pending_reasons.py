@@ -1,8 +1,11 @@
 """Explains why a job waits: the meaning of each of Slurm's reasons, and what to type.
 
-The reasons and their meanings are in pending_reasons.toml, for the command line: the nodes' Pythons may not read TOML.
+They are in pending_reasons.json, by whether the job can start without help. The names are those of Slurm's
+job_state_reason.c, 20.11 to 25.x (https://slurm.schedmd.com/job_reason_codes.html); one with blanks is the start of a
+sentence. JOBID stands for the id of the job, and a name in braces for a phrase.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -13,7 +16,7 @@ Outlook = Literal["yes", "perhaps", "no"]
 
 JOB_ID: Final = "JOBID"
 """The placeholder of the job id in a command."""
-_FILE: Final = Path(__file__).with_suffix(".toml")
+_TABLES: Final[Mapping[str, Mapping[str, Any]]] = json.loads(Path(__file__).with_suffix(".json").read_bytes())
 
 
 class Explanation(NamedTuple):
@@ -53,21 +56,12 @@ def never_starts(reason: str) -> bool:
 
 
 @cache
-def _tables() -> Mapping[str, Mapping[str, Any]]:
-    # it is slow to load, and few commands meet a job that waits
-    import tomllib  # type: ignore[import-not-found, unused-ignore] # noqa: PLC0415
-
-    tables: Mapping[str, Mapping[str, Any]] = tomllib.loads(_FILE.read_text(encoding="utf-8"))
-    return tables
-
-
-@cache
 def _reasons() -> Mapping[str, Explanation]:
     """Return the reasons by name, in small letters."""
     return {
-        name.lower(): Explanation(by_itself, meaning, "".join(advice).format_map(_tables()["phrases"]))
+        name.lower(): Explanation(by_itself, meaning, "".join(advice).format_map(_TABLES["phrases"]))
         for by_itself in get_args(Outlook)
-        for name, (meaning, *advice) in _tables()[by_itself].items()
+        for name, (meaning, *advice) in _TABLES[by_itself].items()
     }
 
 
@@ -75,7 +69,7 @@ def _explain_limit(name: str) -> "Explanation | None":
     """Explain a limit of the accounting by its name, which says whose it is and whether it is one of a single job."""
     if not re.fullmatch(r"(QOS|Assoc)?(Grp|Max|Min)\w+", name):
         return None
-    whose, phrases = "its QOS" if name.startswith("QOS") else "your account", _tables()["phrases"]
+    whose, phrases = "its QOS" if name.startswith("QOS") else "your account", _TABLES["phrases"]
     if re.search(r"^(QOS|Assoc)?Min|PerJob|PerNode", name):
         return Explanation("no", f"it asks for more or less than {whose} allows ({name})", phrases["within"])
     return Explanation("perhaps", f"a limit of {whose} is reached ({name})", phrases["reached"])

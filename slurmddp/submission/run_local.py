@@ -7,11 +7,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from io import FileIO
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from slurmddp import variables
 from slurmddp.attach import run_words
@@ -32,8 +31,7 @@ REST_LIMIT_S: Final = 2.0
 """Time for the last output of ranks that have ended."""
 
 
-@dataclass(frozen=True)
-class LocalRun:
+class LocalRun(NamedTuple):
     """One run on this machine: its command, its environment, and its files."""
 
     run: RunDir

@@ -3,7 +3,7 @@
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -217,6 +217,6 @@ def _submit_chain(first: Submitted, count: int, handover: Handover) -> Submitted
         try:
             following = handover.submit(after=last.number)
         except ClusterError as error:
-            return replace(done, broken=str(error))
-        done = replace(done, chain=(*done.chain, following.job_id), unrecorded=following.unrecorded)
+            return done._replace(broken=str(error))
+        done = done._replace(chain=(*done.chain, following.job_id), unrecorded=following.unrecorded)
     return done

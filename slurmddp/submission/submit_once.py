@@ -6,11 +6,10 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from slurmddp.cluster.request import Request
 from slurmddp.errors import UsageError
@@ -63,8 +62,7 @@ def remove_leftovers(run: RunDir) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-@dataclass(frozen=True)
-class Submitted:
+class Submitted(NamedTuple):
     """A job in the queue."""
 
     job_id: JobId
@@ -162,8 +160,7 @@ def _find_accepted_job(find: Callable[[], JobId | None], name: str) -> JobId | N
     return None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Handover:
+class Handover(NamedTuple):
     """What goes to sbatch, and what is written down when it was accepted."""
 
     run: RunDir

@@ -21,7 +21,7 @@ CALLS = {
     "render --nodes 2 --gpus-per-node 8": {"scontrol": 1, "sinfo": 1},
     "status": {"squeue": 1, "sacct": 1},
     "logs r1": {},
-    "logs r2": {"squeue": 1, "scontrol": 1},
+    "logs r2": {"scontrol": 1, "sacct": 1},
 }
 """The calls of each command; a program that is not named is not called.
 
@@ -90,7 +90,7 @@ def test_a_command_starts_slurms_programs_as_often_as_the_table_says(command, cl
 def test_status_asks_the_controller_about_a_few_jobs_by_one_process(cluster):
     folder = cluster(4)
     call([SLURMDDP, "status"], folder)
-    assert sorted((folder / "calls").read_text().split()) == ["sacct", "scontrol", "squeue"]
+    assert sorted((folder / "calls").read_text().split()) == ["sacct", "scontrol"]
 
 
 def test_status_opens_each_file_of_a_run_once_and_its_calls_are_a_constant_for_each_run(cluster):

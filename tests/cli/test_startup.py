@@ -68,16 +68,20 @@ TABLE = {
         VALUES,
         ALL + STATUS + SUBMIT + SCRIPT + "slurmddp.config.resolve tempfile dataclasses subprocess",
     ),
-    "status": May(VALUES, ALL + SUBMIT + SCRIPT + "slurmddp.monitoring.logs tempfile difflib"),
+    "status": May(
+        "click",
+        ALL + SUBMIT + SCRIPT + "slurmddp.config.job_spec slurmddp.config.resolve tomllib "
+        "slurmddp.monitoring.logs tempfile difflib",
+    ),
     "status one": May(
-        VALUES,
+        "click",
         ALL.replace("slurmddp.report ", "slurmddp.report.collect slurmddp.report.html slurmddp.report.curves ")
         + SUBMIT
         + SCRIPT
         + "slurmddp.monitoring.logs tempfile difflib",
     ),
-    "logs one": May(VALUES, ALL + SUBMIT + SCRIPT + "tempfile difflib"),
-    "cancel one": May(VALUES, ALL + SCRIPT + SWEEP + "slurmddp.submission.submit slurmddp.monitoring.logs difflib"),
+    "logs one": May("click", ALL + SUBMIT + SCRIPT + "tempfile difflib"),
+    "cancel one": May("click", ALL + SCRIPT + SWEEP + "slurmddp.submission.submit slurmddp.monitoring.logs difflib"),
     "submit --dry-run": May(
         VALUES + "jinja2 markupsafe tomli_w",
         ALL + "slurmddp.monitoring.logs slurmddp.monitoring.follow slurmddp.runs.lookup",

@@ -13,7 +13,7 @@ import pytest
 
 from slurmddp.cli import group, job_control, status_format
 from slurmddp.cli import status as command
-from slurmddp.cli.job_command import confirm
+from slurmddp.cli.screen import confirm
 from slurmddp.cli.status_format import format_job, format_jobs
 from slurmddp.errors import UsageError
 from slurmddp.monitoring.status import JobStatus, Progress

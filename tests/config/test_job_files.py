@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from ownership import foreign
 
-from slurmddp.config import job_files, resolve
+from slurmddp.config import configuration_files, job_files, resolve
 from slurmddp.config.job_files import find_configuration
 from slurmddp.config.toml import parse_toml
 from slurmddp.errors import UsageError
@@ -64,7 +64,7 @@ def test_our_table_counts_however_it_is_written(home, text):
 def test_the_users_file_is_where_the_environment_says_by_a_whole_path(monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.setenv("XDG_CONFIG_HOME", "config")
-    assert job_files.user_file() == Path("/home/me", ".config", "slurmddp", "config.toml")
+    assert configuration_files.user_file() == Path("/home/me", ".config", "slurmddp", "config.toml")
 
 
 def test_outside_of_a_repository_home_is_the_last_place(home):

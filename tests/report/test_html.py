@@ -309,7 +309,7 @@ def test_a_strange_record_of_use_is_left_out(run, ranks):
 def test_a_run_that_goes_on_says_when_it_will_be_done_and_when_its_time_is_over(run, monkeypatch):
     begin = datetime.fromtimestamp(1795305000.0).astimezone()
     row = JobInfo("7", "RUNNING", source="squeue", name="r", started=begin, limit_s=3600)
-    monkeypatch.setattr(queries, "queue", lambda *_, **__: Listing((row,)))
+    monkeypatch.setattr(queries, "controller", lambda *_, **__: Listing((row,)))
     run.submissions.write_text(json.dumps({"job": "7", "time": begin.isoformat()}))
     steps = ({"event": "metrics", "step": 10 * step, "total": 100_000, "values": {}} for step in range(9))
     write(run, {"event": "attempt_start", "nodes": "n1"}, {"event": "start"}, {"event": "loop", "step": 0}, *steps)

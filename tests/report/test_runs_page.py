@@ -144,7 +144,7 @@ def test_the_pages_of_a_thousand_runs_are_small(folder):
     rows = rows_of(folder)
     (crashed,) = [row for row in rows if row.name == "crashed"]
     folders = [RunDir(folder / f"a-run-with-quite-a-long-name-{number}") for number in range(1200)]
-    many = [replace(crashed, facts=replace(crashed.facts, folder=one)) for one in folders]
+    many = [replace(crashed, facts=crashed.facts._replace(folder=one)) for one in folders]
     content = render_runs(RunDir(folder), many, since=NOW - 30 * 86400, now=NOW)
     assert len(content) < 500_000 and b"1,000 of 1200" in content
 

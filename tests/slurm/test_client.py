@@ -16,6 +16,8 @@ def test_a_step_has_the_variables_of_its_job_and_a_query_has_not():
     assert client.try_query(["no-such-program"], environ) == ""
     with pytest.raises(LostAnswerError, match="^sleep did not end within 0 s$"):
         client.run_step(["sleep", "60"], environ, timeout_s=0.1)
+    with pytest.raises(LostAnswerError, match=r"^sh did not end within 1 s \(no controller\)$"):
+        client.run_step(["sh", "-c", "echo no controller >&2; exec sleep 60"], environ, timeout_s=1)
 
 
 @pytest.mark.usefixtures("slurm_programs")

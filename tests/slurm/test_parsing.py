@@ -96,6 +96,19 @@ RECORDED = (
 """Lines of 22.05.8, shortened."""
 
 
+def test_the_id_of_a_job_is_that_which_squeue_prints():
+    """Of tasks that wait together, and of a part of a heterogeneous job."""
+    rest = "JobName=s UserId=root(0) JobState=PENDING"
+    lines = (
+        f"JobId=7 ArrayJobId=7 ArrayTaskId=1-2%1 {rest}",
+        f"JobId=8 ArrayJobId=7 ArrayTaskId=0 {rest}",
+        "JobId=9 HetJobId=9 HetJobOffset=0 JobName=s HetJobIdSet=9-10 UserId=root(0)",
+        "JobId=10 HetJobId=9 HetJobOffset=1 JobName=s HetJobIdSet=9-10 UserId=root(0)",
+    )
+    jobs = parse_show("\n".join(lines))
+    assert [job.job_id for job in jobs] == ["7_[1-2%1]", "7_0", "9+0", "9+1"] and {job.name for job in jobs} == {"s"}
+
+
 def test_what_the_controller_holds_of_jobs_is_read():
     first, second = parse_show(RECORDED)
     assert (first.job_id, first.name, first.phase, first.reason) == ("2804394", "two Requeue=7", "queued", "Dependency")

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from slurmddp.config.job_files import configuration_folders, read_and_check_owner
+from slurmddp.config.configuration_files import configuration_folders, read_and_check_owner
 from slurmddp.config.toml import describe_place, parse_toml
 from slurmddp.diagnose.rule_types import Place, Rule, Trait, compile_set
 from slurmddp.errors import UsageError

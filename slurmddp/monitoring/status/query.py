@@ -37,8 +37,8 @@ def query_jobs(
 ) -> list[JobStatus]:
     """Return the status of the targets' jobs, in their order; of an array, that of each task that Slurm lists.
 
-    It takes one squeue and one sacct for any number of jobs, and scontrol for a few jobs. A `brief` status, for who
-    asks again and again, has no progress and takes no scontrol, but for the exit status of a job that has failed.
+    It takes one scontrol for a few jobs or one squeue for many, and one sacct. A `brief` status, for who asks again
+    and again, has no progress and takes no scontrol, but for the exit status of a job that has failed.
     Raises nothing when Slurm fails: then the runs' files tell the state, or it is UNKNOWN.
     """
     grouped = query_targets(targets, environ, now=now, brief=brief)

@@ -1,4 +1,4 @@
-"""Asks Slurm for some jobs: squeue, then sacct for those it does not know, then scontrol for a few. No files.
+"""Asks Slurm for some jobs: scontrol for a few, squeue for many, then sacct for those it does not know. No files.
 
 A cluster that was set up again gives the same job numbers again. A row is the run's job when it has the name of the
 run and was not submitted earlier; a requeued job has a later time of submission (22.05).
@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
-from threading import Thread
 from typing import Final
 
 from slurmddp.runs.layout import RunDir
@@ -21,7 +20,7 @@ from slurmddp.slurm.job_info import JobInfo, JobRef, Listing
 TIMEOUT_S: Final = 20.0
 """How long each of Slurm's programs may take."""
 FEW: Final = 8
-"""Up to so many jobs, or running jobs among many, scontrol is asked for details."""
+"""Up to so many jobs scontrol is asked for, which shows more than squeue; also so many running jobs among many."""
 SLACK: Final = timedelta(minutes=5)
 """The clocks of this machine and of the controller may differ by so much."""
 
@@ -46,18 +45,17 @@ class RequestedJob:
 
 @dataclass
 class Answers:
-    """Slurm's answers about the jobs; `details` are what only scontrol shows, of a few."""
+    """Slurm's answers about the jobs; `queue` is what the controller says of them."""
 
     wanted: Sequence[RequestedJob]
     environ: Mapping[str, str]
     queue: Listing = field(default_factory=Listing)
-    details: Listing = field(default_factory=Listing)
     rows: dict[RequestedJob, list[JobInfo]] = field(default_factory=dict)
 
     def ask(self, *, brief: bool = False) -> None:
         """Ask squeue, then sacct for jobs it does not know; not for runs on this machine.
 
-        Unless `brief`, ask scontrol for details of a few, at the same time if only a few are asked for.
+        Unless `brief`, ask scontrol: for a few jobs in the place of squeue, else for the details of a few that run.
         """
         asked = [job for job in self.wanted if not job.ref.is_local]
         self.rows = {job: [] for job in self.wanted if job.ref.is_local}
@@ -65,23 +63,17 @@ class Answers:
             return
         ids = list(dict.fromkeys(job.job_id for job in asked))
         is_few = len(asked) <= FEW and not brief
-        early = Thread(target=self._ask_details, args=(ids if is_few else (),), daemon=True)
-        early.start()
-        self.queue = queries.queue(ids, self.environ, timeout_s=TIMEOUT_S)
+        ask = queries.controller if is_few else queries.queue
+        self.queue = ask(ids, self.environ, timeout_s=TIMEOUT_S)
         self._add_rows(asked, self.queue.jobs)
         self._ask_accounting(asked)
         running = [job for job in asked if any(row.state == "RUNNING" for row in self.rows[job])]
-        if brief or self.queue.silence:
-            return
-        early.join()
-        if not is_few and len(running) <= FEW:  # only scontrol shows that one is being preempted
-            self._ask_details([job.job_id for job in running])
-        if self.details.jobs:
-            self._add_details(asked)
+        if running and not (brief or is_few or self.queue.silence) and len(running) <= FEW:
+            self._add_details(running)
 
     @cached_property
     def names(self) -> Mapping[str, str]:
-        """The names of the jobs that squeue knows, by number."""
+        """The names of the jobs that the controller knows, by number."""
         return {row.number: row.name for row in self.queue.jobs}
 
     def add_exit_status(self, row: JobInfo) -> JobInfo:
@@ -98,12 +90,12 @@ class Answers:
             known = self.rows.setdefault(job, [])
             ids = {row.job_id for row in known}
             found = newest_rows(matching_rows(job, nearest.rows_of(job)))
-            true = (row for row in found if row.source == "squeue" or self.queue.silence or row.has_ended)
+            true = (row for row in found if row.source != "sacct" or self.queue.silence or row.has_ended)
             known += (row for row in true if row.job_id not in ids)
             self.rows[job] = newest_rows(known)
 
     def _ask_accounting(self, asked: Sequence[RequestedJob]) -> None:
-        """Ask sacct for jobs that squeue does not know, and for arrays, of which it may know more ended tasks."""
+        """Ask sacct for jobs that the controller has forgotten, and for arrays, of which it may know more tasks."""
         first = ((job, row.ref) for job in asked for row in self.rows[job][:1])
         arrays = {job for job, ref in first if ref.suffix.startswith("_") and not job.ref.is_task}
         missing = [job for job in asked if job in arrays or not self.rows[job]]
@@ -114,20 +106,16 @@ class Answers:
         ids = list(dict.fromkeys(job.ref.array_id for job in missing))
         self._add_rows(missing, queries.accounting(ids, since, self.environ, timeout_s=TIMEOUT_S).jobs)
 
-    def _ask_details(self, ids: Sequence[str]) -> None:
-        self.details = queries.controller(ids, self.environ, timeout_s=TIMEOUT_S) if ids else Listing()
-
-    def _add_details(self, wanted: Iterable[RequestedJob]) -> None:
-        """Add what only scontrol knows; for a job that squeue and sacct do not know, add the whole row."""
-        for job in dict.fromkeys(wanted):
-            rows = self.rows[job]
-            if rows and rows[0].source == "sacct":
-                continue
-            shown = {row.job_id: row for row in newest_rows(matching_rows(job, self.details.jobs))}
-            for number, row in enumerate(rows):
-                own = shown.get(row.job_id, row)
-                rows[number] = row._replace(exit_status=own.exit_status, restarts=own.restarts, preempted=own.preempted)
-            self.rows[job] = rows or list(shown.values())
+    def _add_details(self, running: Sequence[RequestedJob]) -> None:
+        """Add what only scontrol shows, as that one is being preempted."""
+        details = queries.controller([job.job_id for job in running], self.environ, timeout_s=TIMEOUT_S)
+        for job in running:
+            shown = {row.job_id: row for row in newest_rows(matching_rows(job, details.jobs))}
+            for number, row in enumerate(self.rows[job]):
+                if more := shown.get(row.job_id):
+                    self.rows[job][number] = row._replace(
+                        exit_status=more.exit_status, restarts=more.restarts, preempted=more.preempted
+                    )
 
 
 def matching_rows(wanted: RequestedJob, rows: Iterable[JobInfo]) -> list[JobInfo]:

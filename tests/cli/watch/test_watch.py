@@ -114,9 +114,9 @@ def test_a_signal_ends_it_and_the_terminal_is_restored(screen, number):
 
 
 def test_ctrl_c_ends_it_also_while_slurm_does_not_answer(screen, tmp_path):
-    squeue = tmp_path / "squeue"
-    squeue.write_text("#!/bin/sh\nexec /bin/sleep 30\n")
-    squeue.chmod(0o755)
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text("#!/bin/sh\nexec /bin/sleep 30\n")
+    scontrol.chmod(0o755)
     shown = screen(PATH=str(tmp_path))
     shown.until(rb"asking Slurm")
     began = time.monotonic()

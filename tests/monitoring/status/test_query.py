@@ -62,6 +62,15 @@ def queue(*rows):
     return "\n".join(f"echo 'slurmddp|{row}'" for row in rows)
 
 
+def shown(row):
+    """What scontrol prints of a job that is written as a line of squeue."""
+    names = {"id": "JobId", "name": "JobName", "state": "JobState", "submit": "SubmitTime", "start": "StartTime"}
+    names |= {"end": "EndTime", "nodes": "NodeList", "reason": "Reason"}
+    told = {names[key]: value for key, value in (part.split("=") for part in row.split("|"))}
+    head = f"JobId={told.pop('JobId')} JobName={told.pop('JobName')} UserId=me(1)"
+    return f"echo '{head} {' '.join(f'{key}={value}' for key, value in told.items())}'"
+
+
 def seen(words, environ):
     return query_jobs(lookup.find(words, "jobs"), environ)
 
@@ -90,7 +99,7 @@ def test_one_squeue_and_one_sacct_for_ten_thousand_jobs(says, tmp_path):
 def test_a_controller_that_is_down_leaves_the_files_and_how_old_they_are(says):
     run = submitted("a", "17")
     events(run, {"time": time.time() - 90, "event": "metrics", "step": 5, "total": 10, "values": {"loss": 1}})
-    (status,) = seen(["a"], says(squeue=DOWN, sacct=NO_ACCOUNTS))
+    (status,) = seen(["a"], says(scontrol=DOWN, sacct=NO_ACCOUNTS))
     assert (status.state, status.source, status.progress.step) == ("RUNNING", "files", 5)
     assert 89 < status.age_s < 150 and "Unable to contact slurm controller" in status.silence
 
@@ -98,14 +107,14 @@ def test_a_controller_that_is_down_leaves_the_files_and_how_old_they_are(says):
 def test_a_controller_that_is_down_leaves_the_accounting(says):
     events(submitted("a", "17"), {"time": time.time() - 90, "event": "start"})
     table = f"printf 'JobID|State|Submit|JobName\\n17|RUNNING|{CLOCK}|a\\n'"
-    (status,) = seen(["17"], says(squeue=DOWN, sacct=table))
+    (status,) = seen(["17"], says(scontrol=DOWN, sacct=table))
     assert (status.state, status.source) == ("RUNNING", "sacct") and 89 < status.age_s < 150
 
 
 def test_what_the_controller_has_forgotten_does_not_run_whatever_the_accounting_says(says):
     table = f"printf 'JobID|State|Submit|JobName\\n17|RUNNING|{CLOCK}|a\\n'"
     submitted("a", "17")
-    environ = says(squeue=FORGOTTEN, sacct=table, scontrol=FORGOTTEN)
+    environ = says(sacct=table, scontrol=FORGOTTEN)
     (status,) = seen(["a"], environ)
     assert (status.state, status.silence) == ("UNKNOWN", "")
     assert status.meaning == "Slurm no longer knows it, and its files do not tell how it ended"
@@ -126,7 +135,7 @@ def test_a_brief_status_takes_one_question_also_of_a_job_that_was_requeued(says,
 def test_a_job_that_came_back_and_is_not_told_of_yet_is_not_taken_for_one_that_waits(says):
     rows = f"17|REQUEUED|{CLOCK}|a\\n17|RUNNING|{CLOCK}|a\\n"
     submitted("a", "17")
-    environ = says(squeue=FORGOTTEN, sacct=f"printf 'JobID|State|Submit|JobName\\n{rows}'", scontrol=FORGOTTEN)
+    environ = says(sacct=f"printf 'JobID|State|Submit|JobName\\n{rows}'", scontrol=FORGOTTEN)
     assert seen(["a"], environ)[0].state == "UNKNOWN"
 
 
@@ -137,18 +146,18 @@ def test_an_unknown_slurm_is_no_answer(says, words):
     assert (status.state, status.phase, status.source) == ("UNKNOWN", "unknown", "files")
 
 
-def test_scontrol_tells_where_squeue_and_sacct_are_not_understood(says):
+def test_scontrol_tells_where_sacct_is_not_understood(says):
     record = (
         f"JobId=17 JobName=a UserId=me(7) JobState=RUNNING Restarts=x NumNodes=? SubmitTime={CLOCK} RunTime=00:00:09"
     )
-    (status,) = seen(["17"], says(squeue="echo ?", sacct="echo ?", scontrol=f"echo '{record}'"))
+    (status,) = seen(["17"], says(sacct="echo ?", scontrol=f"echo '{record}'"))
     assert (status.state, status.source, status.restarts, status.elapsed_s) == ("RUNNING", "scontrol", None, 9)
 
 
 def test_a_running_job_that_must_leave_is_told_so(says):
     submitted("a", "17")
-    shown = f"echo 'JobId=17 JobName=a UserId=me(1) JobState=RUNNING SubmitTime={CLOCK} PreemptTime={CLOCK}'"
-    environ = says(squeue=queue(f"id=17|state=RUNNING|submit={CLOCK}|name=a"), sacct=NO_ACCOUNTS, scontrol=shown)
+    told = f"echo 'JobId=17 JobName=a UserId=me(1) JobState=RUNNING SubmitTime={CLOCK} PreemptTime={CLOCK}'"
+    environ = says(squeue=queue(f"id=17|state=RUNNING|submit={CLOCK}|name=a"), sacct=NO_ACCOUNTS, scontrol=told)
     (status,) = seen(["a"], environ)
     assert status.meaning == "it is being preempted: it has its grace time to save in"
     assert summarize(status) == "it is being preempted"
@@ -163,26 +172,26 @@ def test_programs_that_do_not_end_are_left(says, monkeypatch):
     (status,) = seen(["a"], environ)
     assert (status.state, status.source, status.exit_status) == ("COMPLETED", "files", "0:0")
     assert status.ended and status.age_s >= 0
-    assert "squeue did not end" in status.silence
+    assert "scontrol did not end" in status.silence
 
 
 def test_without_slurm_the_files_tell():
     submitted("a", "17")
     (status,) = seen(["a"], {"PATH": "/nowhere"})
-    assert status.state == "UNKNOWN" and "squeue was not found" in status.meaning
+    assert status.state == "UNKNOWN" and "scontrol was not found" in status.meaning
 
 
 def test_another_job_of_the_same_number_is_not_the_runs(says):
     """By its name and its time; one that was requeued has a later time."""
     later = NOW + timedelta(hours=1)
-    environ = says(sacct=NO_ACCOUNTS, scontrol="exit 1")
+    environ = says(sacct=NO_ACCOUNTS)
     for row, ours in (
         (f"id=17|state=RUNNING|submit={CLOCK}|name=b", False),
         (f"id=17|state=RUNNING|submit={NOW - timedelta(hours=1):%Y-%m-%dT%H:%M:%S}|name=a", False),
         (f"id=17|state=RUNNING|submit={CLOCK}|name=a", True),
         (f"id=17|state=RUNNING|submit={later:%Y-%m-%dT%H:%M:%S}|name=a", True),
     ):
-        says(squeue=queue(row))
+        says(scontrol=shown(row))
         submitted("a", "17")
         assert (seen(["a"], environ)[0].state == "RUNNING") == ours, row
 
@@ -191,15 +200,13 @@ def test_a_run_whose_folder_was_renamed_keeps_its_job_and_a_copy_has_none(says):
     folder = Path.cwd() / "jobs" / "train"
     RunDir(folder).create()
     run = submitted("train", "17", folder=str(folder), inode=folder.stat().st_ino)
-    environ = says(
-        squeue=queue(f"id=17|state=RUNNING|submit={CLOCK}|name=train"), sacct=NO_ACCOUNTS, scontrol=FORGOTTEN
-    )
+    environ = says(scontrol=shown(f"id=17|state=RUNNING|submit={CLOCK}|name=train"), sacct=NO_ACCOUNTS)
     shutil.copytree("jobs/train", "jobs/copied")
     (status,) = seen(["copied"], environ)
     assert status.state == "UNKNOWN" and status.meaning.startswith(f"the job is that of {run.path}; ")
     run.path.rename("jobs/renamed")
     (status,) = seen(["renamed"], environ)
-    assert (status.state, status.name, status.source) == ("RUNNING", "renamed", "squeue")
+    assert (status.state, status.name, status.source) == ("RUNNING", "renamed", "scontrol")
 
 
 @pytest.mark.parametrize(("attempts", "took_s"), [(("0.0", "1.0", "1.1"), 50), (("1.1",), None)])
@@ -210,7 +217,7 @@ def test_how_long_a_job_ran_that_slurm_has_forgotten(says, attempts, took_s):
     ]
     end = {"time": 150.0, "event": "job_end", "status": 0, "reason": "done", "attempt": attempts[-1]}
     events(submitted("a", "17"), *starts[:2], *[{**start, "time": 120.0} for start in starts[2:]], end)
-    (status,) = seen(["a"], says(squeue="", sacct=NO_ACCOUNTS, scontrol=FORGOTTEN))
+    (status,) = seen(["a"], says(sacct=NO_ACCOUNTS, scontrol=FORGOTTEN))
     assert (status.state, status.elapsed_s) == ("COMPLETED", took_s)
 
 
@@ -223,7 +230,7 @@ def test_how_long_a_job_ran_that_slurm_has_forgotten(says, attempts, took_s):
 )
 def test_a_run_that_is_done_was_not_preempted(says, status, state, meaning):
     events(submitted("a", "17"), {"time": 1.0, "event": "job_end", "status": status, "reason": "why"})
-    environ = says(squeue=queue(f"id=17|state=PREEMPTED|submit={CLOCK}|name=a"), sacct=NO_ACCOUNTS)
+    environ = says(scontrol=shown(f"id=17|state=PREEMPTED|submit={CLOCK}|name=a"), sacct=NO_ACCOUNTS)
     (found,) = seen(["a"], environ)
     assert (found.state, found.meaning) == (state, meaning)
 
@@ -231,7 +238,7 @@ def test_a_run_that_is_done_was_not_preempted(says, status, state, meaning):
 def test_a_job_that_was_cancelled_while_it_waited_has_not_started(says):
     row = f"id=17|state=CANCELLED|submit={CLOCK}|start={CLOCK}|end={CLOCK}|reason=Priority"
     for nodes, started, reason in (("", False, ""), ("n1", True, "Priority")):
-        environ = says(squeue=queue(f"{row}|nodes={nodes}|name=a"), sacct=NO_ACCOUNTS, scontrol=FORGOTTEN)
+        environ = says(scontrol=shown(f"{row}|nodes={nodes}|name=a"), sacct=NO_ACCOUNTS)
         (found,) = seen(["17"], environ)
         assert (bool(found.started), found.reason) == (started, reason)
 
@@ -284,13 +291,13 @@ def test_a_job_has_the_name_that_its_script_gave_it(says):
     """A script without --job-name is named after its file in Slurm, and its run without the suffix."""
     run = submitted("train", "17", name="train.sbatch")
     events(run, {"time": time.time(), "event": "job_end", "status": 0})
-    (status,) = seen(["train"], says(squeue=queue(f"id=17|state=FAILED|submit={CLOCK}|name=train.sbatch")))
-    assert (status.state, status.source) == ("FAILED", "squeue")
+    (status,) = seen(["train"], says(scontrol=shown(f"id=17|state=FAILED|submit={CLOCK}|name=train.sbatch")))
+    assert (status.state, status.source) == ("FAILED", "scontrol")
 
 
 def test_a_job_of_the_same_number_and_another_name_is_named(says):
     submitted("train", "17")
-    environ = says(squeue=queue(f"id=17|state=RUNNING|submit={CLOCK}|name=b"), sacct=NO_ACCOUNTS, scontrol=FORGOTTEN)
+    environ = says(scontrol=shown(f"id=17|state=RUNNING|submit={CLOCK}|name=b"), sacct=NO_ACCOUNTS)
     (status,) = seen(["train"], environ)
     assert (status.state, status.source) == ("UNKNOWN", "files")
     assert status.meaning == "Slurm's job of this number is named b, not train: it is another one"
@@ -375,7 +382,7 @@ def test_jobs_on_a_real_slurm(typed, until, slurm, slurm_env, sandbox, tmp_path)
         assert (waiting.phase, waiting.reason, waiting.run.path.name) == ("queued", "JobHeldUser", f"{name}w")
         assert f"scontrol release {waits}" in waiting.meaning and waiting.expected_start is None
         running = until([name], lambda status: status.progress and status.progress.checkpoint_step)
-        assert (running.phase, running.limit_s, running.source, running.age_s) == ("running", 1200, "squeue", 0)
+        assert (running.phase, running.limit_s, running.source, running.age_s) == ("running", 1200, "scontrol", 0)
         assert running.progress.left_s > 0 and running.progress.loss == 0.5 and len(running.nodes) == 1
         tasks = {status.job_id: status.phase for status in seen([array], slurm_env)}
         assert tasks == {f"{array}_0": "running", f"{array}_[1-2%1]": "queued"}
