@@ -5,7 +5,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from slurmddp.attach import OLDEST, minor_version
 from slurmddp.config.batch_script import BatchScript
-from slurmddp.config.command import Command
+from slurmddp.config.command import ACCELERATE_LAUNCH, Command, parse
 from slurmddp.config.container import is_path
 from slurmddp.config.datasets import find_data
 from slurmddp.config.foreign_options import key_of
@@ -27,6 +27,7 @@ from slurmddp.text import quote_value
 
 if TYPE_CHECKING:
     from slurmddp.config.job_array import Array
+    from slurmddp.script.launch_line import Launch
     from slurmddp.script.snapshot import Code
 
 _NO_PYTHON: Final = re.compile(
@@ -63,11 +64,11 @@ def build_script(spec: JobSpec, array: "Array | None" = None) -> Script:
         code = read_code(spec)
     script = render(spec, reset_number=reset_number, code=code, array=array)
     if spec.setup_file:
-        _check_shell("--setup-file: bash cannot parse these lines", read_named_text(spec.setup_file, "--setup-file"))
+        check_shell("--setup-file: bash cannot parse these lines", read_named_text(spec.setup_file, "--setup-file"))
     if spec.setup:
-        _check_shell("--setup: bash cannot parse these lines", "\n".join(spec.setup))
+        check_shell("--setup: bash cannot parse these lines", "\n".join(spec.setup))
     if spec.template:
-        _check_shell(f"template {quote_value(spec.template)}: bash cannot parse the script that it makes", script)
+        check_shell(f"template {quote_value(spec.template)}: bash cannot parse the script that it makes", script)
     return Script(script.encode(), code)
 
 
@@ -82,7 +83,31 @@ def _add_to_own_script(spec: JobSpec, own: BatchScript, reset_number: int) -> Sc
     if (given := own.get("no-kill")) and given.value not in ("no", "off"):
         what = "by --no-kill, a job whose first node is lost runs on to its time limit without its script"
         notices += (f"{quote_value(own.path)}, line {given.line}: {what}; leave it out",)
+    notices += tuple(_explain_one_node(own, launch))
     return Script(add_to_script(own, launch, header, preamble), notices=notices)
+
+
+def _explain_one_node(own: BatchScript, launch: "Launch") -> Iterator[str]:
+    """Yield what to type instead of a launch that starts processes on the first of several nodes alone."""
+    given = {one.key: one.value for one in own.directives} | dict(own.header)
+    nodes = re.match(r"\d+", given.get("nodes") or "1")
+    if not launch.on_one_node or nodes is None or int(nodes[0]) == 1:
+        return
+    if gpus := re.fullmatch(r"gpu:(.+)", given.get("gres") or ""):
+        given["gpus-per-node"] = gpus[1]
+    given["nodes"], keys = nodes[0], ("gpus-per-node", "partition", "account", "time")
+    options = "".join(f" --{key} {value}" for key in ("nodes", *keys) if (value := given.get(key)))
+    command = Command(("train.py",), "script")
+    with suppress(UsageError):
+        command = parse(launch.on_one_node)
+    program = " ".join((*command.words[: command.place + 1], *["..."] * (len(command.words) > command.place + 1)))
+    program = program.replace(" ".join(ACCELERATE_LAUNCH), "accelerate launch")
+    name = launch.on_one_node[0].rpartition("/")[2]
+    number = "its processes" if command.launch else "one process"
+    yield (
+        f"{quote_value(own.path)}, line {launch.line}: {name} starts {number} on the first of {nodes[0]} nodes alone; "
+        f"to start one for each GPU of all nodes, type: slurmddp submit{options} {program}"
+    )
 
 
 def check_program(spec: JobSpec) -> None:
@@ -135,7 +160,7 @@ def check_environment(spec: JobSpec) -> None:
             raise UsageError(f"--{key}: there is no file {quote_value(path)} here; {advice}")
 
 
-def _check_shell(message: str, lines: str) -> None:
+def check_shell(message: str, lines: str) -> None:
     """Raise UsageError, which begins with the message, when bash cannot parse shell lines; none of them is run."""
     import subprocess  # noqa: PLC0415 most jobs have no shell lines of their own
 

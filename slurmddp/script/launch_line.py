@@ -62,6 +62,8 @@ class Launch(NamedTuple):
     """Whether it stands in a loop, or in a function that is called more than once."""
     varying: tuple[str, ...]
     """The variables that can differ between its starts, as words of a shell."""
+    on_one_node: tuple[str, ...]
+    """Its words, where it starts processes on the first node alone; empty for another one."""
 
     @property
     def is_positional(self) -> bool:
@@ -108,7 +110,11 @@ def find_launch(path: str, text: bytes, line: int | None = None) -> tuple[Launch
         raise UsageError(f"{place} {chosen.line}: --het-group is for a heterogeneous job; submit it by sbatch")
     others = [one for one in candidates[1:] if one.strength == chosen.strength]
     notices = (*_explain_choice(place, chosen, others), *_explain_others(root, place, path))
-    return _launch(chosen, text, place), notices
+    launch = _launch(chosen, text, place)
+    if not launch.is_background and not _background_loop(chosen) and all(map(_is_on_one_node, (chosen, *others))):
+        name, *rest = _program(_words(chosen.node))
+        launch = launch._replace(on_one_node=("python" if _PYTHON.fullmatch(name) else name, *rest))
+    return launch, notices
 
 
 def _commands(node: Node, around: tuple[Node, ...] = ()) -> Iterator[_Candidate]:
@@ -163,6 +169,14 @@ def _judge_inner(rest: list[str]) -> int:
     """Return how much the words behind another program start one that trains, as those of `conda run` or `numactl`."""
     starts = (index for index, word in enumerate(rest) if _STARTS.fullmatch(word.rpartition("/")[2]))
     return min(1, _judge_python(rest[next(starts, len(rest)) + 1 :]))
+
+
+def _is_on_one_node(one: _Candidate) -> bool:
+    """Return whether a command starts processes only on the node where it runs."""
+    words = _program(_words(one.node)) or [""]
+    name = words[0].rpartition("/")[2]
+    is_one = name in ("torchrun", "accelerate") or name.endswith(".py") or _PYTHON.fullmatch(name)
+    return bool(is_one) and "deepspeed" not in " ".join(words)
 
 
 def _is_helper(rest: list[str]) -> bool:
@@ -268,6 +282,7 @@ def _launch(chosen: _Candidate, text: bytes, place: str) -> Launch:
         is_background=is_background,
         is_repeated=repeated != b"",
         varying=tuple(_find_varying(repeated, body, text)),
+        on_one_node=(),
     )
 
 

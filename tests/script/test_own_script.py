@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from slurmddp.config.batch_script import check_batch_script, is_batch_script, parse_batch_script
 from slurmddp.config.job_files import read_batch_script
 from slurmddp.config.job_spec import JobSpec
+from slurmddp.config.option_types import Given
 from slurmddp.config.script_options import with_header
 from slurmddp.errors import UsageError
 from slurmddp.script.build import build_script
@@ -198,3 +199,51 @@ def test_a_hostile_name_is_not_run(tmp_path, monkeypatch):
     environ = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": "1"}
     subprocess.run(["bash"], input=text.replace(b"srun python", b": srun python"), env=environ, check=False, timeout=60)
     assert not (tmp_path / "pwned").exists()
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "what", "typed"),
+    [
+        ("#SBATCH -N 2\npython train.py", {}, "python starts one process", "--nodes 2 train.py"),
+        ("#SBATCH -N 2-4\nuv run $PY -u a.py --lr 1", {}, "python starts one process", "--nodes 2 a.py ..."),
+        ("time ./a.py", {"nodes": "3"}, "a.py starts one process", "--nodes 3 ./a.py"),
+        (
+            "#SBATCH --nodes=2 --gres=gpu:a100:8\n#SBATCH -p big\ntorchrun --nproc-per-node 8 -m a.train",
+            {},
+            "torchrun starts its processes",
+            "--nodes 2 --gpus-per-node a100:8 --partition big -m a.train",
+        ),
+        (
+            "#SBATCH -N 2\naccelerate launch --num_processes 4 a.py",
+            {},
+            "accelerate starts its",
+            "--nodes 2 accelerate launch a.py",
+        ),
+    ],
+)
+def test_a_launch_on_the_first_of_several_nodes_is_told_with_what_to_type(lines, options, what, typed):
+    script = parse_batch_script("job.sh", f"#!/bin/bash\n{lines}\n".encode())
+    values = {name: Given(value, f"--{name}") for name, value in options.items()}
+    job = JobSpec(job_name="x", command=("job.sh",), script=with_header(script, values, options))
+    (told,) = build_script(job).notices
+    assert what in told and told.endswith(f"type: slurmddp submit {typed}")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "python train.py",
+        "#SBATCH -N 1\ntorchrun a.py",
+        "#SBATCH -N 2\nsrun python a.py",
+        "#SBATCH -N 2\nsrun torchrun a.py",
+        "#SBATCH -N 2\nmpirun python a.py",
+        "#SBATCH -N 2\nbash run.sh",
+        "#SBATCH -N 2\npython prepare.py\nbash run.sh",
+        "#SBATCH -N 2\npython a.py &\nwait",
+        "#SBATCH -N 2\naccelerate launch --use_deepspeed a.py",
+    ],
+)
+def test_a_launch_on_all_nodes_or_that_is_not_known_is_not_told(lines):
+    script = parse_batch_script("job.sh", f"#!/bin/bash\n{lines}\n".encode())
+    told = build_script(JobSpec(job_name="x", command=("job.sh",), script=with_header(script, {}, {}))).notices
+    assert not any("nodes alone" in line for line in told)
