@@ -66,27 +66,28 @@ class Meaning(NamedTuple):
         return 0 if self.phase == "done" else 1
 
 
-_AGAIN: Final = "type the same `slurmddp submit` again; it continues from a checkpoint if there is one"
+AGAIN: Final = "type the same `slurmddp submit` again; it continues from a checkpoint if there is one"
+"""What brings back a run; other jobs are submitted by what submitted them before."""
 
 MEANINGS: Final[Mapping[Kind, Meaning]] = {
     Kind.PENDING: Meaning("PENDING", "queued", "pending", "yellow", "Slurm starts it"),
     Kind.RUNNING: Meaning("RUNNING", "running", "running", "green", ""),
-    Kind.UNKNOWN: Meaning("UNKNOWN", "unknown", "unknown", "", _AGAIN),
+    Kind.UNKNOWN: Meaning("UNKNOWN", "unknown", "unknown", "", AGAIN),
     Kind.DONE: Meaning("COMPLETED", "done", "done", "green", ""),
-    Kind.STOPPED: Meaning("STOPPED", "failed", "stopped by a signal", "yellow", _AGAIN),
+    Kind.STOPPED: Meaning("STOPPED", "failed", "stopped by a signal", "yellow", AGAIN),
     Kind.REQUEUED: Meaning("REQUEUED", "queued", "requeued by Slurm", "yellow", "Slurm starts it again"),
-    Kind.CANCELLED: Meaning("CANCELLED", "cancelled", "cancelled", "magenta", _AGAIN),
+    Kind.CANCELLED: Meaning("CANCELLED", "cancelled", "cancelled", "magenta", AGAIN),
     Kind.FENCED: Meaning("FENCED", "failed", "another attempt owned the run", "yellow", "the owner goes on"),
     Kind.TIME_LIMIT: Meaning(
-        "TIMEOUT", "failed", "time limit", "red", f"{_AGAIN}; a longer --time needs fewer of them", failed=True
+        "TIMEOUT", "failed", "time limit", "red", f"{AGAIN}; a longer --time needs fewer of them", failed=True
     ),
-    Kind.NODE_LOST: Meaning("NODE_FAIL", "failed", "node lost", "red", _AGAIN, failed=True),
+    Kind.NODE_LOST: Meaning("NODE_FAIL", "failed", "node lost", "red", AGAIN, failed=True),
     Kind.OUT_OF_MEMORY: Meaning(
-        "OUT_OF_MEMORY", "failed", "out of memory", "red", f"give more --mem, and {_AGAIN}", failed=True
+        "OUT_OF_MEMORY", "failed", "out of memory", "red", f"give more --mem, and {AGAIN}", failed=True
     ),
-    Kind.FAILED: Meaning("FAILED", "failed", "failed", "red", f"correct the program, and {_AGAIN}", failed=True),
-    Kind.CRASHED: Meaning("CRASHED", "failed", "crashed", "red", _AGAIN, failed=True),
-    Kind.KILLED: Meaning("KILLED", "failed", "killed", "red", _AGAIN, failed=True),
+    Kind.FAILED: Meaning("FAILED", "failed", "failed", "red", f"correct the program, and {AGAIN}", failed=True),
+    Kind.CRASHED: Meaning("CRASHED", "failed", "crashed", "red", AGAIN, failed=True),
+    Kind.KILLED: Meaning("KILLED", "failed", "killed", "red", AGAIN, failed=True),
 }
 """One row a kind; docs/exit-codes.md shows it."""
 

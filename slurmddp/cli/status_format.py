@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from slurmddp.monitoring.status import JobStatus, Progress
 from slurmddp.monitoring.status.job_status import Happened
+from slurmddp.outcome import AGAIN
+from slurmddp.slurm.job_info import is_job_id
 from slurmddp.text import count, escape_text, format_duration, format_table, wrap_text
 
 if TYPE_CHECKING:
@@ -175,8 +177,12 @@ def details(status: JobStatus) -> Iterator[tuple[str, str]]:
     source = "Slurm" if status.run is None else "the run's files"
     old = f", {format_duration(status.age_s)} old" if status.age_s >= 1 else ""
     yield "source", (source if status.source == "files" else status.source) + old
-    if status.outcome.final and status.outcome.meaning.back:
-        yield "next", status.outcome.meaning.back
+    if status.outcome.final and (back := status.outcome.meaning.back):
+        if status.ref.is_local:
+            back = back.replace("`slurmddp submit`", "`slurmddp run`")
+        elif status.run is None or is_job_id(status.run.path.name):  # by sbatch, or of an executor
+            back = back.replace(AGAIN, "submit it again as you did before")
+        yield "next", back
 
 
 def _format_times(status: JobStatus) -> Iterator[str]:

@@ -13,13 +13,15 @@ from submitit.core import logger, plugins, utils
 from submitit.slurm import slurm as theirs
 
 from slurmddp.cluster.inspect import query_cluster
-from slurmddp.cluster.limits import find_problems
+from slurmddp.cluster.limits import refuse_impossible
 from slurmddp.cluster.partitions import Cluster
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.option_types import unknown
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.executor import parameters
 from slurmddp.executor.job import CALL_VARIABLE, Job, call_file
+from slurmddp.runs import registry
+from slurmddp.script.build import check_pythons, check_shell
 from slurmddp.script.render import render_callables
 from slurmddp.slurm import client, commands
 from slurmddp.slurm.client import LostAnswerError
@@ -100,7 +102,7 @@ class Executor(theirs.SlurmExecutor):
         jobs. Calls that were not submitted leave no files.
         """
         if not self._force:
-            self._check_limits()
+            self._check()
         if len(delayed_submissions) == 1:
             return self._submit(delayed_submissions, None)
         jobs: list[Any] = []
@@ -117,13 +119,15 @@ class Executor(theirs.SlurmExecutor):
                 raise type(error)(f"{error}{queued}") from error
         return jobs
 
-    def _check_limits(self) -> None:
-        """Raise ClusterError for what no part of the cluster can ever give."""
-        cluster = Cluster()
+    def _check(self) -> None:
+        """Raise what `slurmddp submit` would of this job: what would end it on its nodes, or keep it in the queue."""
+        spec, cluster = self._spec(self.parameters), Cluster()
+        check_shell("setup: bash cannot parse these lines", "\n".join(spec.setup))
+        if "/" in (spec.python or ""):  # else it may be shell code
+            check_pythons(spec, "check Executor(python=...), or give force=True if only the nodes have it")
         with suppress(ClusterError):  # of one that does not answer nothing is known, and sbatch decides
             cluster = query_cluster(os.environ)
-        if problems := find_problems(self._spec(self.parameters), cluster):
-            raise ClusterError(f"{'; '.join(problems)}; Executor(..., force=True) submits it all the same")
+        refuse_impossible(spec, cluster, {}, force="Executor(..., force=True)")
 
     def _submit(self, calls: Sequence[utils.DelayedSubmission], count: int | None) -> list[Any]:
         """Submit a job or an array. If this process ends before it hands the calls over, the jobs take them."""
@@ -175,14 +179,12 @@ class Executor(theirs.SlurmExecutor):
         """The part of the folder's path without the number of a job; it is created if it is missing."""
         folder = utils.JobPaths.get_first_id_independent_folder(self.folder)
         folder.mkdir(parents=True, exist_ok=True)
-        if folder == self.folder:
-            runs = folder.with_name(f"{folder.name}.runs")
-            try:
-                runs.mkdir(exist_ok=True)
-            except OSError as error:
-                raise UsageError(
-                    f"{runs}, next to the executor's folder, cannot be created: {error.strerror}"
-                ) from error
+        runs = folder.with_name(f"{folder.name}.runs") if folder == self.folder else folder
+        try:
+            runs.mkdir(exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{runs}, next to the executor's folder, cannot be created: {error.strerror}") from error
+        registry.remember(runs)
         return folder
 
     def _sbatch(self, script: bytes, number: str, handover: Path) -> str:

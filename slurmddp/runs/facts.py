@@ -32,6 +32,8 @@ _ENDS: Final = ("attempt_end", "restart", "end", "requeue", "fenced", "job_end")
 _STATUSES: Final = {"requeue": exit_codes.STOPPED, "fenced": exit_codes.FENCED}
 """Of those which have none on record."""
 _GOES_ON: Final = frozenset({"attempt_start", "requeue"})
+_STEPS: Final = frozenset({"loop", "metrics", "checkpoint"})
+_AT_ONCE_S: Final = 60.0
 _WITHOUT_SLURM: Final = re.compile(rf"{LOCAL}[0-9]+(-[0-9]+)*|manual")
 """The ids of runs on this machine, and that of the launcher `manual`."""
 _SHELL_OFFSET: Final = 128
@@ -141,6 +143,19 @@ def is_finished(folder: RunDir) -> bool:
     """Return whether the run's last job ended well, by the last event."""
     last = read_newest(folder).events[-1:]
     return any(event.number("status") == exit_codes.DONE for event in last)
+
+
+def failed_at_once(folder: RunDir) -> bool:
+    """Return whether each start of the run's ranks failed for good within a minute, before the first step."""
+    history = read_newest(folder)
+    ends = [(one, one.last("attempt_end")) for one in history.attempts]
+    return (
+        bool(ends)
+        and history.is_whole
+        and not any(event.kind in _STEPS for event in history.events)
+        and all(end and end.count("status") == exit_codes.FAILED for _, end in ends)
+        and all(one.seen - one.began < _AT_ONCE_S for one, _ in ends)
+    )
 
 
 def set_up_failure(folder: RunDir, job_id: str, events: Sequence[Event]) -> ExitRecord | None:

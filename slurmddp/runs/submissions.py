@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from slurmddp.runs.files import append_record, open_or_empty, parse_records
 from slurmddp.runs.layout import RunDir
-from slurmddp.slurm.job_info import JobRef
+from slurmddp.slurm.job_info import JobRef, is_job_id
 from slurmddp.slurm.values import parse_moment
 from slurmddp.version import __version__
 
@@ -21,7 +21,7 @@ class Origin(NamedTuple):
     """The folder that a job was submitted for."""
 
     name: str
-    """The job's name in Slurm: in older records that of the folder at the submission."""
+    """The job's name in Slurm: in older records that of the folder at the submission; empty for an executor's job."""
     elsewhere: Path | None = None
     """The original folder, when the run's folder is a copy; else None."""
 
@@ -76,8 +76,9 @@ def read_origin(run: RunDir, record: Mapping[str, Any]) -> Origin:
     """Return the origin of a job by its record in the run's folder; for a setting, in the sweep's folder."""
     folder, name = record.get("folder"), str(record.get("name") or "")
     home = Path(folder) if isinstance(folder, str) and folder else run.path
+    name = name or ("" if is_job_id(home.name) else home.name)  # only the folder of an executor's job is named so
     is_here = home == run.path or record.get("inode") in (None, run.path.stat().st_ino)
-    return Origin(name or home.name, None if is_here else home)
+    return Origin(name, None if is_here else home)
 
 
 def slurm_name(run: RunDir, job_id: str) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 import tomli_w
 
 from slurmddp import variables
-from slurmddp.cluster.limits import find_problems, names_no_partition
+from slurmddp.cluster.limits import refuse_impossible
 from slurmddp.cluster.request import Request
 from slurmddp.config import resolve
 from slurmddp.config.job_spec import JobSpec
@@ -50,7 +50,8 @@ def submit(
     gives what that yields as `held`. Raises UsageError when the request is wrong by itself or the run is another's,
     ClusterError when the cluster rules it out or Slurm refuses.
 
-    The order matters: describe, check, act, report. Until the run's folder is made, nothing is written.
+    The order matters: describe, check, act, report. A value that the cluster refuses is told before a question about
+    the run. Until the run's folder is made, nothing is written.
     """
 
     def tell(line: str) -> None:
@@ -61,11 +62,13 @@ def submit(
     run, script = handover.run, handover.script
     for line in script.notices:
         tell(line)
-    for check in _checks(request, run, environ, change=change, force=force):
+    for check in _checks(request, environ, force=force):
+        check()
+    start = None if force else ask_start(request, script.text, environ, tell)
+    for check in _run_checks(request, run, change=change):
         check()
     for program in request.programs:
         prepare(program)
-    start = None if force else ask_start(request, script.text, environ, tell)
 
     with made_folder(run) as folder, held or hold_submission(run) as killed:
         remove_leftovers(run)
@@ -89,39 +92,42 @@ def dry_run(
 ) -> tuple[Script, str]:
     """Return the script, and what sbatch says to it; write nothing.
 
-    Raises what `submit` would, with a line for each problem and not only for the first, those in `found` before.
+    Raises what `submit` would, with a line for each problem and not only for the first, those in `found` last.
     """
-    problems: list[SlurmddpError] = list(found)
+    problems: list[SlurmddpError] = []
     said: list[str] = []
     handover = _describe(request, environ, lambda _: None)
     run, script = handover.run, handover.script
-    checks: list[Callable[[], object]] = [*_checks(request, run, environ, change=change, force=force)]
-    checks.append(lambda: check_idle(request, run, environ))
+    checks: list[Callable[[], object]] = [*_checks(request, environ, force=force)]
     checks.append(lambda: said.extend(explain_answer(request, script.text, environ)))
+    checks += (*_run_checks(request, run, change=change), lambda: check_idle(request, run, environ))
     for check in checks:
         try:
             check()
         except SlurmddpError as error:
             problems.append(error)
-    if problems:
+    if problems := [*problems, *found]:
         kind = next((UsageError for error in problems if isinstance(error, UsageError)), ClusterError)
         raise kind("\n".join(map(str, problems)))
     return script, "\n".join(said)
 
 
-def _checks(
-    request: Request, run: RunDir, environ: Mapping[str, str], *, change: bool, force: bool
-) -> Iterator[Callable[[], object]]:
-    """Yield the checks of the request, the run, this machine and the cluster's limits; each raises what is wrong."""
+def _checks(request: Request, environ: Mapping[str, str], *, force: bool) -> Iterator[Callable[[], object]]:
+    """Yield the checks of the request, this machine and the cluster's limits; each raises what is wrong."""
     spec = request.resolved.spec
     yield lambda: _check_launcher(spec)
     yield lambda: check_variables(spec, environ)
-    yield lambda: check_kind(request, run)
-    if not change and not spec.reset:
-        yield lambda: check_same(run, request.resolved)
     if not force:
         yield lambda: check_environment(spec)
-        yield lambda: _check_limits(request)
+        if cluster := request.cluster:
+            yield lambda: refuse_impossible(spec, cluster, request.resolved.origins, force="--force")
+
+
+def _run_checks(request: Request, run: RunDir, *, change: bool) -> Iterator[Callable[[], object]]:
+    """Yield the checks of the run that is to take the job; each raises what is wrong."""
+    yield lambda: check_kind(request, run)
+    if not change and not request.resolved.spec.reset:
+        yield lambda: check_same(run, request.resolved)
 
 
 def _check_launcher(spec: JobSpec) -> None:
@@ -129,15 +135,6 @@ def _check_launcher(spec: JobSpec) -> None:
         raise UsageError(
             "--launcher manual is not for the queue; type `slurmddp render --launcher manual ...` and what it prints"
         )
-
-
-def _check_limits(request: Request) -> None:
-    """Refuse what no part of the cluster can ever give. Raises ClusterError."""
-    if request.cluster and (found := find_problems(request.resolved.spec, request.cluster)):
-        named = [resolve.with_origin(problem, request.resolved.origins) for problem in found]
-        if not names_no_partition(request.resolved.spec, request.cluster):
-            named.append("--force submits it all the same")
-        raise ClusterError("; ".join(named))
 
 
 def _describe(request: Request, environ: Mapping[str, str], notice: Notice) -> Handover:

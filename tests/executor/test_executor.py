@@ -18,7 +18,7 @@ from submitit.slurm import slurm as theirs
 
 import slurmddp
 import slurmddp.executor
-from slurmddp import exit_codes
+from slurmddp import cli, exit_codes
 from slurmddp.errors import ClusterError, RankError, UsageError
 from slurmddp.executor import job as job_module
 from slurmddp.executor import parameters, run_call
@@ -463,9 +463,9 @@ def test_a_thousand_calls_are_one_submission(tmp_path, slurm):
     [
         ({"nodes": 99}, "--nodes 99: partition gpu has "),
         ({"slurm_partition": "short", "timeout_min": 60}, "--time 60: partition short allows at most 00:10:00"),
-        ({"slurm_partition": "nosuch"}, "--partition: 'nosuch' does not exist"),
+        ({"slurm_gpus_per_node": "h100:1"}, "--gpus-per-node h100:1: a node of partition gpu has "),
     ],
-    ids=["nodes", "time", "partition"],
+    ids=["nodes", "time", "gpus"],
 )
 def test_what_the_cluster_can_never_give_is_refused_as_submit_does(tmp_path, slurm, values, said):
     made = slurmddp.Executor(tmp_path / "logs")
@@ -477,6 +477,62 @@ def test_what_the_cluster_can_never_give_is_refused_as_submit_does(tmp_path, slu
         forced = slurmddp.Executor(tmp_path / "logs", force=True)
         forced.update_parameters(slurm_additional_parameters={"hold": True}, **values)
         slurm("scancel", forced.submit(add, 1, 2).job_id)
+
+
+@pytest.mark.usefixtures("jobs")
+@pytest.mark.parametrize(
+    ("settings", "values", "said"),
+    [
+        ({}, {"slurm_partition": "nosuch"}, r"^--partition: 'nosuch' does not exist; [^;]*$"),
+        ({}, {"slurm_setup": ["if true; then"]}, "^setup: bash cannot parse these lines: .*; correct them$"),
+        ({"python": "/no/such/python"}, {}, "^--python: there is no program '/no/such/python' here; check Executor"),
+    ],
+    ids=["partition", "set-up", "python"],
+)
+def test_what_would_end_the_job_on_its_node_is_refused_before_the_queue(tmp_path, settings, values, said):
+    made = slurmddp.Executor(tmp_path / "logs", **settings)
+    made.update_parameters(**values)
+    with pytest.raises((ClusterError, UsageError), match=said):
+        made.submit(add, 1, 2)
+    assert not (tmp_path / "logs").exists()
+
+
+def test_slurm_is_asked_again_once_the_result_is_there(tmp_path, monkeypatch):
+    """What the call returned is there before Slurm has ended the job; an answer of before is not kept."""
+    answers = iter(["RUNNING", "RUNNING", "COMPLETED"])
+    monkeypatch.setattr(job_module, "query_states", lambda ids: dict.fromkeys(ids, next(answers)))
+    monkeypatch.setattr(Job, "watcher", job_module.Watcher(delay_s=1000))
+    job = Job(tmp_path, "5")
+    assert (job.state, job.state) == ("RUNNING", "RUNNING"), "without a result, Slurm is asked now and then"
+    utils.cloudpickle_dump(("success", 5), job.paths.result_pickle)
+    time.sleep(0.01)
+    assert job.state == "RUNNING"
+    time.sleep(0.01)
+    assert (job.state, job.state) == ("COMPLETED", "COMPLETED")
+
+
+def test_the_views_find_a_job_by_its_id(jobs, wait_for_job, slurm_env, tmp_path, monkeypatch, capfdbinary):
+    for name, value in slurm_env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+
+    def view(*words: str) -> str:
+        cli.run_command_line([*words])
+        return b"".join(capfdbinary.readouterr()).decode()
+
+    ranks, failed = jobs["ranks"], jobs["failed"]
+    with pytest.raises(utils.FailedJobError):
+        failed.result()
+    ranks.results()
+    assert f"submitit: job {ranks.job_id} is " in view("status", ranks.job_id)
+    wait_for_job(failed.job_id)
+    said = view("status", failed.job_id)
+    assert "submit it again as you did before" in said and "slurmddp submit" not in said
+    assert "rank 0\n" in view("logs", ranks.job_id) and "rank 3\n" in view("logs", ranks.job_id, "--rank", "3")
+    assert "rank 2 on n2 | rank 2\n" in view("logs", ranks.job_id, "--all")
+    assert "no such luck" in view("logs", failed.job_id, "--errors")
+    assert f"submitit (job {failed.job_id}), FAILED: the program raised" in view("diagnose", failed.job_id)
+    assert "a job has ranks only while it runs" in view("stacks", failed.job_id)
 
 
 def record_end(folder, job_id, text):

@@ -17,7 +17,8 @@ from slurmddp.runs.layout import RunDir
 
 Kind = Literal["batch", "node", "rank"]
 
-_FILE: Final = re.compile(r"(node-)?([0-9]+)\.out")
+_FILE: Final = re.compile(r"(node-)?([0-9]+)\.(?:out|stdout)")
+"""An executor's job keeps standard output and standard error apart: `0.stdout` and `0.out`."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,9 @@ def attempt_sources(
 
 def _files(run: RunDir, job_id: str, attempt: str, ranks: Collection[int] | None) -> Iterator[tuple[Kind, int, Path]]:
     if ranks is not None:
-        yield from (("rank", rank, path) for rank in ranks if (path := run.rank_log(job_id, attempt, rank)).exists())
+        logs = [(rank, run.rank_log(job_id, attempt, rank)) for rank in ranks]
+        logs += [(rank, path.with_suffix(".stdout")) for rank, path in logs]
+        yield from (("rank", rank, path) for rank, path in logs if path.exists())
         return
     folder = run.attempt(job_id, attempt)
     for name in os.listdir(folder) if folder.is_dir() else ():  # noqa: PTH208 names alone: there may be thousands

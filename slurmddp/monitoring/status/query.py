@@ -176,7 +176,7 @@ def _from_row(job: RequestedJob, row: JobInfo, answers: Answers, histories: _Run
     return JobStatus(
         job_id=job_id,
         run=run,
-        name=run.path.name if run else row.name,
+        name=run.path.name if run and job.name else row.name,
         outcome=outcome,
         reason=reason,
         meaning=_meaning(outcome, reason, job_id, row),
