@@ -66,28 +66,27 @@ class Meaning(NamedTuple):
         return 0 if self.phase == "done" else 1
 
 
-AGAIN: Final = "type the same `slurmddp submit` again; it continues from a checkpoint if there is one"
-"""What brings back a run; other jobs are submitted by what submitted them before."""
+_AGAIN: Final = "type the same `slurmddp submit` again; it continues from a checkpoint if there is one"
 
 MEANINGS: Final[Mapping[Kind, Meaning]] = {
     Kind.PENDING: Meaning("PENDING", "queued", "pending", "yellow", "Slurm starts it"),
     Kind.RUNNING: Meaning("RUNNING", "running", "running", "green", ""),
-    Kind.UNKNOWN: Meaning("UNKNOWN", "unknown", "unknown", "", AGAIN),
+    Kind.UNKNOWN: Meaning("UNKNOWN", "unknown", "unknown", "", _AGAIN),
     Kind.DONE: Meaning("COMPLETED", "done", "done", "green", ""),
-    Kind.STOPPED: Meaning("STOPPED", "failed", "stopped by a signal", "yellow", AGAIN),
+    Kind.STOPPED: Meaning("STOPPED", "failed", "stopped by a signal", "yellow", _AGAIN),
     Kind.REQUEUED: Meaning("REQUEUED", "queued", "requeued by Slurm", "yellow", "Slurm starts it again"),
-    Kind.CANCELLED: Meaning("CANCELLED", "cancelled", "cancelled", "magenta", AGAIN),
+    Kind.CANCELLED: Meaning("CANCELLED", "cancelled", "cancelled", "magenta", _AGAIN),
     Kind.FENCED: Meaning("FENCED", "failed", "another attempt owned the run", "yellow", "the owner goes on"),
     Kind.TIME_LIMIT: Meaning(
-        "TIMEOUT", "failed", "time limit", "red", f"{AGAIN}; a longer --time needs fewer of them", failed=True
+        "TIMEOUT", "failed", "time limit", "red", f"{_AGAIN}; a longer --time needs fewer of them", failed=True
     ),
-    Kind.NODE_LOST: Meaning("NODE_FAIL", "failed", "node lost", "red", AGAIN, failed=True),
+    Kind.NODE_LOST: Meaning("NODE_FAIL", "failed", "node lost", "red", _AGAIN, failed=True),
     Kind.OUT_OF_MEMORY: Meaning(
-        "OUT_OF_MEMORY", "failed", "out of memory", "red", f"give more --mem, and {AGAIN}", failed=True
+        "OUT_OF_MEMORY", "failed", "out of memory", "red", f"give more --mem, and {_AGAIN}", failed=True
     ),
-    Kind.FAILED: Meaning("FAILED", "failed", "failed", "red", f"correct the program, and {AGAIN}", failed=True),
-    Kind.CRASHED: Meaning("CRASHED", "failed", "crashed", "red", AGAIN, failed=True),
-    Kind.KILLED: Meaning("KILLED", "failed", "killed", "red", AGAIN, failed=True),
+    Kind.FAILED: Meaning("FAILED", "failed", "failed", "red", f"correct the program, and {_AGAIN}", failed=True),
+    Kind.CRASHED: Meaning("CRASHED", "failed", "crashed", "red", _AGAIN, failed=True),
+    Kind.KILLED: Meaning("KILLED", "failed", "killed", "red", _AGAIN, failed=True),
 }
 """One row a kind; docs/exit-codes.md shows it."""
 
@@ -134,11 +133,6 @@ class Outcome(NamedTuple):
         """The word in the column STATE of `status`: Slurm's own, but of a failure the job knows more."""
         knows_more = self.state == "FAILED" or self.kind is Kind.DONE
         return MEANINGS[self.kind].word if knows_more else self.state or MEANINGS[self.kind].word
-
-    @property
-    def needs_exit_status(self) -> bool:
-        """Whether only the exit status of the batch script can tell more: the job has failed, and recorded nothing."""
-        return self.kind is Kind.FAILED and self.status is None
 
     @property
     def exit_status(self) -> str:

@@ -22,15 +22,7 @@ from slurmddp.runs.files import json_value
 from slurmddp.runs.layout import RunDir
 from slurmddp.submission.compatibility import choose_run
 from slurmddp.submission.submit_once import Submitted
-from slurmddp.submission.sweep import (
-    Result,
-    SweepProgress,
-    find_sweep,
-    last_printed,
-    ranked,
-    read_progress,
-    results,
-)
+from slurmddp.submission.sweep import Result, SweepProgress, find_sweep, last_printed, ranked, read_progress, results
 from slurmddp.submission.sweep import sweep as submit_sweep
 from slurmddp.text import count, format_table
 
@@ -77,7 +69,7 @@ def sweep(
     request = build_request(job_file, words, parameters)
     array = request.array
     if array is None:
-        raise UsageError("there is nothing to sweep over; give --set KEY=VALUE,..., as in --set lr=1e-3,1e-4")
+        raise UsageError("there is nothing to sweep over; a sweep takes: --set lr=1e-3,1e-4 train.py --lr {lr}")
     chosen: list[str] = []
     if not change:
         request = choose_run(request, os.environ, chosen.append)

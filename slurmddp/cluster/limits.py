@@ -34,11 +34,9 @@ def find_problems(spec: JobSpec, cluster: Cluster) -> tuple[str, ...]:
 
 def refuse_impossible(spec: JobSpec, cluster: Cluster, origins: Mapping[str, str], *, force: str) -> None:
     """Raise ClusterError for what no part of the cluster can ever give; `force` is what submits it all the same."""
-    problems = [with_origin(problem, origins) for problem in find_problems(spec, cluster)]
-    if problems and not isinstance(_named(spec, cluster), str):  # else sbatch refuses it in any case
-        problems.append(f"{force} submits it all the same")
-    if problems:
-        raise ClusterError("; ".join(problems))
+    if problems := [with_origin(problem, origins) for problem in find_problems(spec, cluster)]:
+        is_refused = isinstance(_named(spec, cluster), str)  # by sbatch in any case
+        raise ClusterError("; ".join([*problems, *([] if is_refused else [f"{force} submits it all the same"])]))
 
 
 def _named(spec: JobSpec, cluster: Cluster) -> tuple[Partition, ...] | str:

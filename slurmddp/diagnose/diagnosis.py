@@ -183,8 +183,7 @@ class _Case:
     @cached_property
     def evidence(self) -> Evidence:
         """The evidence of the last attempt; what the job's output says if there is no attempt."""
-        is_call = self.run is not None and is_job_id(self.run.path.name)
-        if self.run is None or (is_call and not self.attempts):
+        if self.run is None or (is_job_id(self.run.path.name) and not self.attempts):  # the second is an executor's
             return read_log_evidence([Path(path) for path in (self.job.output, self.job.errors) if path])
         failure = set_up_failure(self.run, self.job.job_id, self.events)
         if self.attempts and not failure:

@@ -66,10 +66,11 @@ def find_python(spec: JobSpec) -> str | None:
 
 def probe_python(python: str, spec: JobSpec, environ: Mapping[str, str]) -> Found | str:
     """Return the probe's answer from a Python; a text with the reason if there is none."""
-    folder, names = list_modules(spec.parsed_command)
+    command = spec.parsed_command
+    words = [str(Path(command.script or "").parent), *list_modules(command)]
     try:
         done = subprocess.run(  # noqa: S603 - the Python that the user names
-            [python, str(_PROBE), folder, *names],
+            [python, str(_PROBE), *words],
             env={**environ, **dict(text.split("=", 1) for text in spec.variables if "=" in text)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -89,22 +90,16 @@ def probe_python(python: str, spec: JobSpec, environ: Mapping[str, str]) -> Foun
     return found
 
 
-def list_modules(command: Command) -> tuple[str, list[str]]:
-    """Return the folder in which COMMAND finds its modules, and those that it names or its script imports in any case.
-
-    The script is parsed and not run; an import in a function, in `try` or `if` may not be needed.
-    """
+def list_modules(command: Command) -> list[str]:
+    """Return the module that COMMAND names, or those that its script imports in any case; the script is not run."""
     if command.kind == "module":
-        return "", [command.words[command.place]]
-    if command.script is None:
-        return "", []
-    with suppress(OSError, SyntaxError, ValueError):  # its Python may be newer than this one
-        found = [*ast.parse(Path(command.script).read_bytes()).body]
-        names = [one.name for line in found if isinstance(line, ast.Import) for one in line.names]
-        names += [line.module for line in found if isinstance(line, ast.ImportFrom) and line.module and not line.level]
-        others = dict.fromkeys(name.partition(".")[0] for name in names if name != "slurmddp")  # the ranks get that
-        return str(Path(command.script).parent), [*others]
-    return "", []
+        return [command.words[command.place]]
+    with suppress(OSError, SyntaxError, ValueError):  # no script, or one for a newer Python than this one
+        body = ast.parse(Path(command.script or "").read_bytes()).body
+        names = [one.name for line in body if isinstance(line, ast.Import) for one in line.names]
+        names += [line.module or "" for line in body if isinstance(line, ast.ImportFrom) and not line.level]
+        return [*dict.fromkeys(name.partition(".")[0] for name in names if name != "slurmddp")]  # the ranks get that
+    return []
 
 
 def check_packages(python: str, found: Found, spec: JobSpec) -> Iterator[Finding]:

@@ -1,10 +1,9 @@
 """Submits Python callables as submitit does, with the batch script of `slurmddp submit`."""
 
 import os
-import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from slurmddp.executor.job import CALL_VARIABLE, Job, call_file
 from slurmddp.runs import registry
 from slurmddp.script.build import check_pythons, check_shell
 from slurmddp.script.render import render_callables
-from slurmddp.slurm import client, commands
 from slurmddp.slurm.client import LostAnswerError
 from slurmddp.slurm.sbatch_command import sbatch_command
 from slurmddp.submission.submit_once import sbatch
@@ -101,13 +99,15 @@ class Executor(theirs.SlurmExecutor):
         Raises ClusterError when Slurm refuses, or when no part of the cluster can ever run the job; it names the queued
         jobs. Calls that were not submitted leave no files.
         """
+        cluster = Cluster()
+        with suppress(ClusterError):  # of one that does not answer nothing is known, and sbatch decides
+            cluster = query_cluster(os.environ)
         if not self._force:
-            self._check()
+            self._check(cluster)
         if len(delayed_submissions) == 1:
             return self._submit(delayed_submissions, None)
         jobs: list[Any] = []
-        match = re.search(r"MaxArraySize\s*=\s*([1-9]\d*)", client.query(commands.show("config"), os.environ))
-        size = int(match[1]) if match else Cluster().max_array_size
+        size = cluster.max_array_size
         for start in range(0, len(delayed_submissions), size):
             part = delayed_submissions[start : start + size]
             try:
@@ -119,25 +119,24 @@ class Executor(theirs.SlurmExecutor):
                 raise type(error)(f"{error}{queued}") from error
         return jobs
 
-    def _check(self) -> None:
+    def _check(self, cluster: Cluster) -> None:
         """Raise what `slurmddp submit` would of this job: what would end it on its nodes, or keep it in the queue."""
-        spec, cluster = self._spec(self.parameters), Cluster()
+        spec = self._spec(self.parameters)
         check_shell("setup: bash cannot parse these lines", "\n".join(spec.setup))
         if "/" in (spec.python or ""):  # else it may be shell code
             check_pythons(spec, "check Executor(python=...), or give force=True if only the nodes have it")
-        with suppress(ClusterError):  # of one that does not answer nothing is known, and sbatch decides
-            cluster = query_cluster(os.environ)
         refuse_impossible(spec, cluster, {}, force="Executor(..., force=True)")
 
     def _submit(self, calls: Sequence[utils.DelayedSubmission], count: int | None) -> list[Any]:
         """Submit a job or an array. If this process ends before it hands the calls over, the jobs take them."""
         script, handover = self.render(count), self._shared_folder / uuid.uuid4().hex
-        pickles = self._pickle(calls, handover)
+        pickles = [call_file(handover, index) for index in range(len(calls))]
         try:
+            self._pickle(calls, pickles)
             number = self._sbatch(script.encode(), "%A_%a" if count else "%j", handover)
-        except ClusterError as error:
-            if not isinstance(error, LostAnswerError):
-                _remove(pickles)
+        except BaseException as error:
+            for path in () if isinstance(error, LostAnswerError) else pickles:
+                path.unlink(missing_ok=True)
             raise
         self._submitted.append(number)
         ranks = list(range(self._spec(self.parameters).world_size))
@@ -157,22 +156,17 @@ class Executor(theirs.SlurmExecutor):
             utils.JobPaths(self.folder, job.job_id, rank).result_pickle.unlink(missing_ok=True)
         job.paths.move_temporary_file(pickle, "submitted_pickle")
 
-    def _pickle(self, calls: Sequence[utils.DelayedSubmission], handover: Path) -> list[Path]:
-        """Pickle each call into its own file; leave no file when one cannot be pickled."""
+    def _pickle(self, calls: Sequence[utils.DelayedSubmission], paths: Sequence[Path]) -> None:
+        """Pickle each call into its own file."""
         limit_s = self._spec(self.parameters).time_s
-        paths = [call_file(handover, index) for index in range(len(calls))]
-        with ExitStack() as undo:
-            undo.callback(_remove, paths)
-            for call, path in zip(calls, paths, strict=True):
-                call.set_timeout((limit_s or 0) // 60, self.max_num_timeout)
-                call.dump(path)
-                if len(calls) * (size_gb := paths[0].stat().st_size / 1024**3) > self.max_pickle_size_gb:
-                    raise UsageError(
-                        f"{len(calls)} x {size_gb:.2g} GB of pickled calls are more than max_pickle_size_gb="
-                        f"{self.max_pickle_size_gb:g}; pass paths in place of large objects, or raise the limit"
-                    )
-            undo.pop_all()
-        return paths
+        for call, path in zip(calls, paths, strict=True):
+            call.set_timeout((limit_s or 0) // 60, self.max_num_timeout)
+            call.dump(path)
+            if len(calls) * (size_gb := paths[0].stat().st_size / 1024**3) > self.max_pickle_size_gb:
+                raise UsageError(
+                    f"{len(calls)} x {size_gb:.2g} GB of pickled calls are more than max_pickle_size_gb="
+                    f"{self.max_pickle_size_gb:g}; pass paths in place of large objects, or raise the limit"
+                )
 
     @property
     def _shared_folder(self) -> Path:
@@ -203,8 +197,3 @@ class Executor(theirs.SlurmExecutor):
             environ={**os.environ, CALL_VARIABLE: str(handover)},
             notice=logger.get_logger().warning,
         ).number
-
-
-def _remove(paths: Iterable[Path]) -> None:
-    for path in paths:
-        path.unlink(missing_ok=True)

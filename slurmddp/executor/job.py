@@ -78,9 +78,8 @@ class Job(theirs.SlurmJob[Any]):
         self.wait()
         if not self._sub_jobs:
             return super().exception()
-        reported = [job for job in self._sub_jobs if job.paths.result_pickle.exists()]
-        silent = [job for job in self._sub_jobs if job not in reported]
-        return next((error for job in (*reported, *silent) if (error := job.exception())), None)
+        reported_first = sorted(self._sub_jobs, key=lambda job: not job.paths.result_pickle.exists())
+        return next((error for job in reported_first if (error := job.exception())), None)
 
     def results(self) -> list[Any]:
         """Wait for the end; return the results of all ranks, or raise the error that `exception` returns."""

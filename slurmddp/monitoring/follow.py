@@ -87,9 +87,7 @@ class Follower:
                 self._tell(job.state)
                 return job.outcome
             is_queued = job.phase == "queued"
-            why = (
-                warning(job.reason, job.job_id) or explain(job.reason).meaning
-            )  # may it wait for ever, with what to type
+            why = warning(job.reason, job.job_id) or explain(job.reason).meaning  # may it wait for ever: what to type
             self._tell(f"{job.state}: {why} ({job.reason})" if is_queued and job.reason else job.state)
             self._show_held()
             self._read_until_next_question(hold=is_queued)

@@ -73,11 +73,14 @@ def find(words: Sequence[str], runs_dir: str, *, local: bool = False) -> list[Ta
         return found.submitted + (_with_local_jobs(found.others) if local else [])
     by_job = _runs_by_job(runs_dir) if any(map(is_job_id, words)) else {}
     if any(is_job_id(word) and JobRef.parse(word).array_id not in by_job for word in words):
+        names = [name for word in filter(is_job_id, words) for name in (word, f"*.runs/{word}")]  # of an executor
+        folders = Path.cwd() / runs_dir, *registry.other_folders(runs_dir)
+        calls = (path for folder in folders for name in names for path in folder.glob(name))
+        by_job = {path.name: RunDir(path) for path in calls if (path / "logs").is_dir()} | by_job
         for folder in reversed(registry.other_folders(runs_dir)):
             by_job = _runs_by_job(str(folder)) | by_job
     return [
-        _find_by_id(word, by_job, runs_dir) if is_job_id(word) else _find_by_name(word, runs_dir, local=local)
-        for word in words
+        _find_by_id(word, by_job) if is_job_id(word) else _find_by_name(word, runs_dir, local=local) for word in words
     ]
 
 
@@ -208,22 +211,14 @@ def _find_elsewhere(word: str, runs_dir: str) -> Target | None:
     return next(iter(found), None)
 
 
-def _find_by_id(job_id: str, by_job: Mapping[str, RunDir], runs_dir: str) -> Target:
+def _find_by_id(job_id: str, by_job: Mapping[str, RunDir]) -> Target:
     number = JobRef.parse(job_id).array_id
-    run = by_job.get(number)
+    run = by_job.get(job_id) or by_job.get(number)  # a task of an executor has a folder of its own
     if run and any(read_origin(run, record).elsewhere for record in submissions(run) if record["job"] == number):
         run = None  # it is a copy, and the job that of the original
-    run = run or _find_call(job_id, runs_dir)
     if run is None or number == job_id:
         return Target(run, (job_id,))
     return Target(find_all_jobs(run).tasks.get(job_id, run), (job_id,))
-
-
-def _find_call(job_id: str, runs_dir: str) -> RunDir | None:
-    """Return the folder of an executor's job, which has the job's id as its name."""
-    folders = Path.cwd() / runs_dir, *registry.other_folders(runs_dir)
-    places = (path for folder in folders for path in (folder / job_id, *folder.glob(f"*.runs/{job_id}")))
-    return next((RunDir(path) for path in places if (path / "logs").is_dir()), None)
 
 
 def _runs_by_job(runs_dir: str) -> dict[str, RunDir]:

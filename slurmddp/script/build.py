@@ -5,7 +5,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from slurmddp.attach import OLDEST, minor_version
 from slurmddp.config.batch_script import BatchScript
-from slurmddp.config.command import ACCELERATE_LAUNCH, Command, parse
+from slurmddp.config.command import Command
 from slurmddp.config.container import is_path
 from slurmddp.config.datasets import find_data
 from slurmddp.config.foreign_options import key_of
@@ -27,7 +27,6 @@ from slurmddp.text import quote_value
 
 if TYPE_CHECKING:
     from slurmddp.config.job_array import Array
-    from slurmddp.script.launch_line import Launch
     from slurmddp.script.snapshot import Code
 
 _NO_PYTHON: Final = re.compile(
@@ -76,38 +75,14 @@ def _add_to_own_script(spec: JobSpec, own: BatchScript, reset_number: int) -> Sc
     from slurmddp.script.launch_line import find_launch  # noqa: PLC0415 the parser takes 80 ms to load
     from slurmddp.script.own_script import add_to_script  # noqa: PLC0415 as above
 
-    launch, notices = find_launch(own.path, own.text, spec.launch_line)
+    launch, notices = find_launch(own.path, own.text, spec.launch_line, spec.nodes)
     signal = [] if own.get("signal") and not spec.signal_lead else [("signal", f"USR2@{spec.lead_s}")]
     header = "".join(f" --{quoting.option(key, value)}" for key, value in (*own.header, *signal))
     preamble = render_preamble(spec, reset_number=reset_number, repeated_launch=launch.is_repeated)
     if (given := own.get("no-kill")) and given.value not in ("no", "off"):
         what = "by --no-kill, a job whose first node is lost runs on to its time limit without its script"
         notices += (f"{quote_value(own.path)}, line {given.line}: {what}; leave it out",)
-    notices += tuple(_explain_one_node(own, launch))
     return Script(add_to_script(own, launch, header, preamble), notices=notices)
-
-
-def _explain_one_node(own: BatchScript, launch: "Launch") -> Iterator[str]:
-    """Yield what to type instead of a launch that starts processes on the first of several nodes alone."""
-    given = {one.key: one.value for one in own.directives} | dict(own.header)
-    nodes = re.match(r"\d+", given.get("nodes") or "1")
-    if not launch.on_one_node or nodes is None or int(nodes[0]) == 1:
-        return
-    if gpus := re.fullmatch(r"gpu:(.+)", given.get("gres") or ""):
-        given["gpus-per-node"] = gpus[1]
-    given["nodes"], keys = nodes[0], ("gpus-per-node", "partition", "account", "time")
-    options = "".join(f" --{key} {value}" for key in ("nodes", *keys) if (value := given.get(key)))
-    command = Command(("train.py",), "script")
-    with suppress(UsageError):
-        command = parse(launch.on_one_node)
-    program = " ".join((*command.words[: command.place + 1], *["..."] * (len(command.words) > command.place + 1)))
-    program = program.replace(" ".join(ACCELERATE_LAUNCH), "accelerate launch")
-    name = launch.on_one_node[0].rpartition("/")[2]
-    number = "its processes" if command.launch else "one process"
-    yield (
-        f"{quote_value(own.path)}, line {launch.line}: {name} starts {number} on the first of {nodes[0]} nodes alone; "
-        f"to start one for each GPU of all nodes, type: slurmddp submit{options} {program}"
-    )
 
 
 def check_program(spec: JobSpec) -> None:

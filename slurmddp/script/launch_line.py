@@ -5,7 +5,7 @@ The only module that imports tree-sitter.
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -26,6 +26,7 @@ _LAUNCHER_MODULE: Final = re.compile(
 )
 _PYTHON: Final = re.compile(r"(python[\d.]*|pypy3?)\}?|\$\{?\w*(py|PY)\w*\}?")
 """The name of a Python, also in a variable, as `"${PYTHON_BIN}"`."""
+_ON_ONE_NODE: Final = re.compile(rf"(\S*/)?(torchrun|accelerate|\S+\.py|{_PYTHON.pattern})(?!.*deepspeed)(?!\S)")
 _TRAINS: Final = re.compile(r"(python[\d.]*|torchrun|accelerate|deepspeed|apptainer|singularity|uv|.*\.(py|sh))")
 _STARTS: Final = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed")
 _TRAINS_IN_TEXT: Final = re.compile(
@@ -40,7 +41,6 @@ _SETS: Final = re.compile(
     rb"|\b([A-Za-z_]\w*)(?:\[[^]\n]*\])?\s*(?:\+\+|--|[-+*/%]?=)|(?:\+\+|--)([A-Za-z_]\w*)"
 )
 """How a shell sets variables."""
-_POSITIONAL: Final = re.compile(rb"\$\{?[#!]?[1-9@*#]")
 
 
 class Launch(NamedTuple):
@@ -62,13 +62,6 @@ class Launch(NamedTuple):
     """Whether it stands in a loop, or in a function that is called more than once."""
     varying: tuple[str, ...]
     """The variables that can differ between its starts, as words of a shell."""
-    on_one_node: tuple[str, ...]
-    """Its words, where it starts processes on the first node alone; empty for another one."""
-
-    @property
-    def is_positional(self) -> bool:
-        """Whether it uses the arguments of the script, or of the function in which it stands."""
-        return _POSITIONAL.search(self.text) is not None
 
 
 class _Candidate(NamedTuple):
@@ -89,8 +82,8 @@ class _Candidate(NamedTuple):
         return self.is_one_task, -self.strength, self.node.start_byte
 
 
-def find_launch(path: str, text: bytes, line: int | None = None) -> tuple[Launch, tuple[str, ...]]:
-    """Return the launch of a script: the statement of that line, else the one that most looks like it.
+def find_launch(path: str, text: bytes, line: int | None = None, nodes: int = 1) -> tuple[Launch, tuple[str, ...]]:
+    """Return the launch of a script for so many nodes: the statement of that line, else what most looks like it.
 
     With it comes what the user is told of the script. Raises UsageError, with the line that is in the way, where no
     statement can be wrapped.
@@ -110,11 +103,7 @@ def find_launch(path: str, text: bytes, line: int | None = None) -> tuple[Launch
         raise UsageError(f"{place} {chosen.line}: --het-group is for a heterogeneous job; submit it by sbatch")
     others = [one for one in candidates[1:] if one.strength == chosen.strength]
     notices = (*_explain_choice(place, chosen, others), *_explain_others(root, place, path))
-    launch = _launch(chosen, text, place)
-    if not launch.is_background and not _background_loop(chosen) and all(map(_is_on_one_node, (chosen, *others))):
-        name, *rest = _program(_words(chosen.node))
-        launch = launch._replace(on_one_node=("python" if _PYTHON.fullmatch(name) else name, *rest))
-    return launch, notices
+    return _launch(chosen, text, place), (*notices, *_explain_one_node(place, (chosen, *others), nodes))
 
 
 def _commands(node: Node, around: tuple[Node, ...] = ()) -> Iterator[_Candidate]:
@@ -169,14 +158,6 @@ def _judge_inner(rest: list[str]) -> int:
     """Return how much the words behind another program start one that trains, as those of `conda run` or `numactl`."""
     starts = (index for index, word in enumerate(rest) if _STARTS.fullmatch(word.rpartition("/")[2]))
     return min(1, _judge_python(rest[next(starts, len(rest)) + 1 :]))
-
-
-def _is_on_one_node(one: _Candidate) -> bool:
-    """Return whether a command starts processes only on the node where it runs."""
-    words = _program(_words(one.node)) or [""]
-    name = words[0].rpartition("/")[2]
-    is_one = name in ("torchrun", "accelerate") or name.endswith(".py") or _PYTHON.fullmatch(name)
-    return bool(is_one) and "deepspeed" not in " ".join(words)
 
 
 def _is_helper(rest: list[str]) -> bool:
@@ -282,7 +263,6 @@ def _launch(chosen: _Candidate, text: bytes, place: str) -> Launch:
         is_background=is_background,
         is_repeated=repeated != b"",
         varying=tuple(_find_varying(repeated, body, text)),
-        on_one_node=(),
     )
 
 
@@ -304,6 +284,20 @@ def _explain_choice(place: str, chosen: _Candidate, others: list[_Candidate]) ->
         )
     if _find_repeated(chosen):
         yield f"{place} {chosen.line} runs more than once, so each of its trainings is supervised by itself"
+
+
+def _explain_one_node(place: str, found: Sequence[_Candidate], nodes: int) -> Iterator[str]:
+    """Yield what to type instead of commands that start processes only on the node of the script, which waits."""
+    first, *others = (" ".join(_program(_words(one.node))) for one in found)
+    next_ones = (node.next_sibling for one in found for node in (*one.around, one.node))
+    is_waited_for = not any(node and node.type == "&" for node in next_ones)
+    if nodes > 1 and is_waited_for and all(map(_ON_ONE_NODE.match, (first, *others))):
+        number = "its processes" if re.search(r"torchrun|accelerate|torch\.distributed", first) else "one process"
+        program = re.search(r"-m (?!torch\.distributed)\S+|\S+\.py\b", first)
+        yield (
+            f"{place} {found[0].line}: {first.split()[0]} starts {number} on the first of {nodes} nodes alone; to "
+            f"start one for each GPU, type: slurmddp submit --nodes {nodes} {program[0] if program else 'train.py'} ..."
+        )
 
 
 def _explain_others(root: Node, place: str, path: str) -> Iterator[str]:

@@ -4,6 +4,7 @@ Added are a line in the header, a preamble before the first command, and the lau
 in which it stood; in its place the word `slurmddp_run`, or in the background `slurmddp_supervise`.
 """
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,8 @@ def add_to_script(script: BatchScript, launch: "Launch", header: str, preamble: 
     added = (f"#SBATCH{header}\n" * bool(header)).encode("utf-8", "surrogateescape") + preamble.encode()
     # in the background, `$!` is a shell's already
     word = b"slurmddp_supervise" if launch.is_background else b"slurmddp_run"
-    word += b' "$@"' if launch.is_positional or launch.is_repeated else b""
+    is_positional = re.search(rb"\$\{?[#!]?[1-9@*#]", launch.text)
+    word += b' "$@"' if is_positional or launch.is_repeated else b""
     words = " ".join(('"$@"', *launch.varying))
     told = f"slurmddp_training() {{ printf '%s\\n' {words}; }}\n".encode() * launch.is_repeated
     return b"".join(

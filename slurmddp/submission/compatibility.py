@@ -43,10 +43,7 @@ def check_same(run: RunDir, resolved: Resolved, *, instead: str = "type --contin
 
 
 def has_begun(run: RunDir) -> bool:
-    """Return whether ranks of the run have started, or may at any time, as those of a sweep may.
-
-    A run whose starts have all failed at once has nothing that another program could be mixed with.
-    """
+    """Return whether ranks have started, and did not fail at once, or may at any time, as those of a sweep may."""
     return any(map(settings_of, submissions(run)[-1:])) or (run.has_started and not failed_at_once(run))
 
 

@@ -4,6 +4,8 @@ import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +15,6 @@ from slurmddp import variables
 from slurmddp.cluster.limits import refuse_impossible
 from slurmddp.cluster.request import Request
 from slurmddp.config import resolve
-from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import ClusterError, SlurmddpError, UsageError
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import hold_submission
@@ -27,6 +28,8 @@ from slurmddp.submission.prepare_data import prepare
 from slurmddp.submission.submit_once import Handover, Notice, Submitted, remove_leftovers
 from slurmddp.version import __version__
 
+Check = Callable[[], object]
+"""Raises what is wrong."""
 _ENDING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -62,10 +65,9 @@ def submit(
     run, script = handover.run, handover.script
     for line in script.notices:
         tell(line)
-    for check in _checks(request, environ, force=force):
-        check()
-    start = None if force else ask_start(request, script.text, environ, tell)
-    for check in _run_checks(request, run, change=change):
+    starts: list[datetime | None] = []
+    ask = (lambda: None) if force else (lambda: starts.append(ask_start(request, script.text, environ, tell)))
+    for check in _checks(request, run, environ, ask, change=change, force=force):
         check()
     for program in request.programs:
         prepare(program)
@@ -83,7 +85,7 @@ def submit(
             done = _submit_chain(first, chain, handover)
             accepted(done)
 
-    report_changes(request.resolved.spec, first.job_id, start, environ, tell)
+    report_changes(request.resolved.spec, first.job_id, next(iter(starts), None), environ, tell)
     return done
 
 
@@ -98,9 +100,9 @@ def dry_run(
     said: list[str] = []
     handover = _describe(request, environ, lambda _: None)
     run, script = handover.run, handover.script
-    checks: list[Callable[[], object]] = [*_checks(request, environ, force=force)]
-    checks.append(lambda: said.extend(explain_answer(request, script.text, environ)))
-    checks += (*_run_checks(request, run, change=change), lambda: check_idle(request, run, environ))
+    answer = partial(explain_answer, request, script.text, environ)
+    checks: list[Check] = [lambda: check_idle(request, run, environ)]
+    checks[:0] = _checks(request, run, environ, lambda: said.extend(answer()), change=change, force=force)
     for check in checks:
         try:
             check()
@@ -112,29 +114,24 @@ def dry_run(
     return script, "\n".join(said)
 
 
-def _checks(request: Request, environ: Mapping[str, str], *, force: bool) -> Iterator[Callable[[], object]]:
-    """Yield the checks of the request, this machine and the cluster's limits; each raises what is wrong."""
+def _checks(
+    request: Request, run: RunDir, environ: Mapping[str, str], ask: Check, *, change: bool, force: bool
+) -> Iterator[Check]:
+    """Yield the checks of the request, this machine, the cluster (`ask` is of sbatch) and the run, in this order."""
     spec = request.resolved.spec
-    yield lambda: _check_launcher(spec)
+    if spec.launcher == "manual":
+        raise UsageError(
+            "--launcher manual is not for the queue; type `slurmddp render --launcher manual ...` and what it prints"
+        )
     yield lambda: check_variables(spec, environ)
     if not force:
         yield lambda: check_environment(spec)
         if cluster := request.cluster:
             yield lambda: refuse_impossible(spec, cluster, request.resolved.origins, force="--force")
-
-
-def _run_checks(request: Request, run: RunDir, *, change: bool) -> Iterator[Callable[[], object]]:
-    """Yield the checks of the run that is to take the job; each raises what is wrong."""
+    yield ask
     yield lambda: check_kind(request, run)
-    if not change and not request.resolved.spec.reset:
+    if not change and not spec.reset:
         yield lambda: check_same(run, request.resolved)
-
-
-def _check_launcher(spec: JobSpec) -> None:
-    if spec.launcher == "manual":
-        raise UsageError(
-            "--launcher manual is not for the queue; type `slurmddp render --launcher manual ...` and what it prints"
-        )
 
 
 def _describe(request: Request, environ: Mapping[str, str], notice: Notice) -> Handover:
@@ -175,10 +172,8 @@ def made_folder(run: RunDir) -> Iterator[Folder]:
     folder, created = Folder(), run.create()
     try:
         yield folder
-    except LostAnswerError:
-        raise
     except BaseException as error:
-        if not folder.is_needed:
+        if not (folder.is_needed or isinstance(error, LostAnswerError)):
             if folder.code_copy and isinstance(error, ClusterError):
                 snapshot.remove_copy(folder.code_copy)
             if created:

@@ -93,3 +93,11 @@ def test_a_dry_run_says_which_line_of_an_own_script_starts_the_ranks(monkeypatch
     printed = capsys.readouterr()
     assert "line 2 starts the ranks; what stands as it was: line 3" in printed.err
     assert printed.out.startswith("#!/bin/bash\n") and "starts the ranks" not in printed.out
+
+
+@pytest.mark.parametrize("options", [[], ["--set", "lr=1,2"]])
+def test_a_sweep_of_a_batch_script_is_told_what_a_sweep_takes(options, tmp_path):
+    (tmp_path / "job.sh").write_text("#!/bin/bash\n#SBATCH --nodes=1\nsrun python train.py\n")
+    done = typed("sweep", *options, "job.sh", cwd=tmp_path, PATH="/usr/bin:/bin")
+    (said,) = done.stderr.splitlines()
+    assert done.returncode == 2 and "a sweep takes" in said and "--set lr=" in said and "train.py --lr {lr}" in said

@@ -19,10 +19,13 @@ from submitit.slurm import slurm as theirs
 import slurmddp
 import slurmddp.executor
 from slurmddp import cli, exit_codes
+from slurmddp.cluster.partitions import Cluster
 from slurmddp.errors import ClusterError, RankError, UsageError
+from slurmddp.executor import executor as executor_module
 from slurmddp.executor import job as job_module
 from slurmddp.executor import parameters, run_call
 from slurmddp.executor.job import GONE, Job, query_states
+from slurmddp.runs import lookup, registry
 from slurmddp.runs.files import read_records
 from slurmddp.runs.layout import RunDir
 from slurmddp.runtime.exiting.classify import judge
@@ -224,7 +227,7 @@ def test_a_script_can_be_read_where_there_is_no_slurm(tmp_path, monkeypatch):
 
 
 def test_calls_that_are_too_large_to_pickle_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(client, "query", lambda *_: "MaxArraySize = 1001\n")
+    monkeypatch.setattr(executor_module, "query_cluster", lambda _: Cluster(max_array_size=1001))
     made = slurmddp.Executor(tmp_path / "logs", max_pickle_size_gb=1e-6)
     with pytest.raises(UsageError, match="max_pickle_size_gb"):
         made.map_array(len, ["x" * 2000] * 3)
@@ -497,6 +500,16 @@ def test_what_would_end_the_job_on_its_node_is_refused_before_the_queue(tmp_path
     assert not (tmp_path / "logs").exists()
 
 
+def test_the_folder_of_its_jobs_is_remembered_so_that_they_are_found_by_id(tmp_path, monkeypatch):
+    monkeypatch.setattr(sbatch_command, "submit", lambda *_, **__: (JobId("17"), ""))
+    executor(tmp_path / "plain").submit(max, 1, 2)
+    executor(tmp_path / "each" / "%j").submit(max, 1, 2)
+    assert registry.known_folders() == [tmp_path / "each", tmp_path / "plain.runs"]
+    for folder, job_id in ((tmp_path / "plain.runs", "17"), (tmp_path / "each" / "18.runs", "18_3")):
+        (folder / job_id / "logs").mkdir(parents=True)
+        assert lookup.find([job_id], "jobs")[0].run.path == folder / job_id
+
+
 def test_slurm_is_asked_again_once_the_result_is_there(tmp_path, monkeypatch):
     """What the call returned is there before Slurm has ended the job; an answer of before is not kept."""
     answers = iter(["RUNNING", "RUNNING", "COMPLETED"])
@@ -517,7 +530,7 @@ def test_the_views_find_a_job_by_its_id(jobs, wait_for_job, slurm_env, tmp_path,
     monkeypatch.chdir(tmp_path)
 
     def view(*words: str) -> str:
-        cli.run_command_line([*words])
+        cli.run_command_line([*words, "--runs-dir", f"{jobs['ranks'].paths.folder}.runs"])
         return b"".join(capfdbinary.readouterr()).decode()
 
     ranks, failed = jobs["ranks"], jobs["failed"]
@@ -529,7 +542,7 @@ def test_the_views_find_a_job_by_its_id(jobs, wait_for_job, slurm_env, tmp_path,
     said = view("status", failed.job_id)
     assert "submit it again as you did before" in said and "slurmddp submit" not in said
     assert "rank 0\n" in view("logs", ranks.job_id) and "rank 3\n" in view("logs", ranks.job_id, "--rank", "3")
-    assert "rank 2 on n2 | rank 2\n" in view("logs", ranks.job_id, "--all")
+    assert "rank 2 n2 | rank 2\n" in view("logs", ranks.job_id, "--all")
     assert "no such luck" in view("logs", failed.job_id, "--errors")
     assert f"submitit (job {failed.job_id}), FAILED: the program raised" in view("diagnose", failed.job_id)
     assert "a job has ranks only while it runs" in view("stacks", failed.job_id)
@@ -809,7 +822,7 @@ def test_a_lost_answer_is_looked_for_and_asked_for_again(tmp_path, monkeypatch):
 
 def test_more_calls_than_an_array_may_have_make_several(tmp_path, monkeypatch):
     numbers = iter(range(1, 9))
-    monkeypatch.setattr(client, "query", lambda *_: "MaxArraySize            = 600\n")
+    monkeypatch.setattr(executor_module, "query_cluster", lambda _: Cluster(max_array_size=600))
     monkeypatch.setattr(sbatch_command, "submit", lambda *_, **__: (JobId(str(next(numbers))), ""))
     jobs = executor(tmp_path / "logs").map_array(abs, range(1300))
     assert [job.job_id for job in jobs[599:601]] == ["1_599", "2_0"]
@@ -829,7 +842,7 @@ def test_a_second_array_that_is_refused_leaves_word_of_the_first(tmp_path, monke
             raise ClusterError("sbatch refused the job: QOSMaxSubmitJobPerUserLimit")
         return JobId("17"), ""
 
-    monkeypatch.setattr(client, "query", lambda *_: "MaxArraySize = 1001\n")
+    monkeypatch.setattr(executor_module, "query_cluster", lambda _: Cluster(max_array_size=1001))
     monkeypatch.setattr(sbatch_command, "submit", submit)
     made = executor(tmp_path / "logs")
     with pytest.raises(ClusterError, match=r"QOSMax.*; the first 1001 calls are queued, as \['17'\]"):

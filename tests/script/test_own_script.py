@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurmddp.config import resolve
 from slurmddp.config.batch_script import check_batch_script, is_batch_script, parse_batch_script
 from slurmddp.config.job_files import read_batch_script
 from slurmddp.config.job_spec import JobSpec
-from slurmddp.config.option_types import Given
 from slurmddp.config.script_options import with_header
 from slurmddp.errors import UsageError
 from slurmddp.script.build import build_script
@@ -202,48 +202,50 @@ def test_a_hostile_name_is_not_run(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("lines", "options", "what", "typed"),
+    ("line", "what", "typed"),
     [
-        ("#SBATCH -N 2\npython train.py", {}, "python starts one process", "--nodes 2 train.py"),
-        ("#SBATCH -N 2-4\nuv run $PY -u a.py --lr 1", {}, "python starts one process", "--nodes 2 a.py ..."),
-        ("time ./a.py", {"nodes": "3"}, "a.py starts one process", "--nodes 3 ./a.py"),
-        (
-            "#SBATCH --nodes=2 --gres=gpu:a100:8\n#SBATCH -p big\ntorchrun --nproc-per-node 8 -m a.train",
-            {},
-            "torchrun starts its processes",
-            "--nodes 2 --gpus-per-node a100:8 --partition big -m a.train",
-        ),
-        (
-            "#SBATCH -N 2\naccelerate launch --num_processes 4 a.py",
-            {},
-            "accelerate starts its",
-            "--nodes 2 accelerate launch a.py",
-        ),
+        ("python train.py", "python starts one process", "train.py"),
+        ("uv run $PY -u a.py --c b.py", "$PY starts one process", "a.py"),
+        ("time ./a.py", "./a.py starts one process", "./a.py"),
+        ("python prepare.py\npython train.py", "python starts one process", "prepare.py"),
+        ("python -m torch.distributed.run --nproc-per-node 8 -m a.b", "python starts its processes", "-m a.b"),
+        ("torchrun --nproc-per-node 8 a.py", "torchrun starts its processes", "a.py"),
+        ("accelerate launch a.py", "accelerate starts its processes", "a.py"),
     ],
 )
-def test_a_launch_on_the_first_of_several_nodes_is_told_with_what_to_type(lines, options, what, typed):
-    script = parse_batch_script("job.sh", f"#!/bin/bash\n{lines}\n".encode())
-    values = {name: Given(value, f"--{name}") for name, value in options.items()}
-    job = JobSpec(job_name="x", command=("job.sh",), script=with_header(script, values, options))
-    (told,) = build_script(job).notices
-    assert what in told and told.endswith(f"type: slurmddp submit {typed}")
+def test_a_launch_on_the_first_of_several_nodes_is_told_with_what_to_type(line, what, typed):
+    text = f"#!/bin/bash\n{line}\n".encode()
+    *_, told = find_launch("job.sh", text, nodes=2)[1]
+    said = f"'job.sh', line 2: {what} on the first of 2 nodes alone; to start one for each GPU, type: "
+    assert told == f"{said}slurmddp submit --nodes 2 {typed} ..."
+    assert not any("nodes alone" in line for line in find_launch("job.sh", text)[1])
 
 
 @pytest.mark.parametrize(
-    "lines",
+    "line",
     [
-        "python train.py",
-        "#SBATCH -N 1\ntorchrun a.py",
-        "#SBATCH -N 2\nsrun python a.py",
-        "#SBATCH -N 2\nsrun torchrun a.py",
-        "#SBATCH -N 2\nmpirun python a.py",
-        "#SBATCH -N 2\nbash run.sh",
-        "#SBATCH -N 2\npython prepare.py\nbash run.sh",
-        "#SBATCH -N 2\npython a.py &\nwait",
-        "#SBATCH -N 2\naccelerate launch --use_deepspeed a.py",
+        *(
+            "srun python a.py",
+            "srun torchrun a.py",
+            "mpirun python a.py",
+            "bash run.sh",
+            "python prepare.py\nbash run.sh",
+        ),
+        *(
+            "python a.py &\nwait",
+            "for i in 1 2; do\npython a.py &\ndone\nwait",
+            "accelerate launch --use_deepspeed a.py",
+        ),
     ],
 )
-def test_a_launch_on_all_nodes_or_that_is_not_known_is_not_told(lines):
-    script = parse_batch_script("job.sh", f"#!/bin/bash\n{lines}\n".encode())
-    told = build_script(JobSpec(job_name="x", command=("job.sh",), script=with_header(script, {}, {}))).notices
-    assert not any("nodes alone" in line for line in told)
+def test_a_launch_on_all_nodes_or_that_is_not_known_is_not_told(line):
+    assert not any("nodes alone" in one for one in find_launch("x", f"#!/bin/bash\n{line}\n".encode(), nodes=2)[1])
+
+
+def test_the_nodes_are_those_of_the_script_and_those_that_were_typed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("job.sh").write_text("#!/bin/bash\n#SBATCH -N 2\npython a.py\n")
+    for options, told in (({}, ("first of 2 nodes",)), ({"nodes": 3}, ("first of 3 nodes",)), ({"nodes": 1}, ())):
+        job = resolve.resolve(options=options, words=("job.sh",), job_file=None, environ={}, configuration=())
+        found = build_script(job.spec).notices
+        assert len(found) == len(told) and all(words in line for words, line in zip(told, found, strict=True))

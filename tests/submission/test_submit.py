@@ -237,7 +237,7 @@ def test_a_refused_value_is_told_before_the_question_of_the_run(environ, name, t
     status, _, said = submitted(name, environ, "--partition=nosuch", "train.py", "x")
     assert status == 3 and said.startswith("Error: --partition: 'nosuch' does not exist")
     status, _, said = submitted(name, environ, "--nodelist=nosuch", "train.py", "x")
-    assert status == 3 and "sbatch refused the job" in said
+    assert status == 3 and said.startswith("Error: sbatch would refuse the job: ")
     assert "was started with another command" in submitted(name, environ, "train.py", "x")[2]
 
 
