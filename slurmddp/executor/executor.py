@@ -134,7 +134,7 @@ class Executor(theirs.SlurmExecutor):
         try:
             self._pickle(calls, pickles)
             number = self._sbatch(script.encode(), "%A_%a" if count else "%j", handover)
-        except BaseException as error:
+        except Exception as error:  # after Ctrl-C, the job may be queued
             for path in () if isinstance(error, LostAnswerError) else pickles:
                 path.unlink(missing_ok=True)
             raise

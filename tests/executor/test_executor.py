@@ -510,6 +510,16 @@ def test_the_folder_of_its_jobs_is_remembered_so_that_they_are_found_by_id(tmp_p
         assert lookup.find([job_id], "jobs")[0].run.path == folder / job_id
 
 
+def test_ctrl_c_while_sbatch_works_leaves_the_call_to_the_job(tmp_path, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sbatch_command, "submit", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        executor(tmp_path / "logs").submit(max, 1, 2)
+    assert len(list((tmp_path / "logs").glob("*.0.pkl"))) == 1
+
+
 def test_slurm_is_asked_again_once_the_result_is_there(tmp_path, monkeypatch):
     """What the call returned is there before Slurm has ended the job; an answer of before is not kept."""
     answers = iter(["RUNNING", "RUNNING", "COMPLETED"])
