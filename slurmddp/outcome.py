@@ -135,11 +135,6 @@ class Outcome(NamedTuple):
         return MEANINGS[self.kind].word if knows_more else self.state or MEANINGS[self.kind].word
 
     @property
-    def needs_exit_status(self) -> bool:
-        """Whether only the exit status of the batch script can tell more: the job has failed, and recorded nothing."""
-        return self.kind is Kind.FAILED and self.status is None
-
-    @property
     def exit_status(self) -> str:
         """Exit status and signal in Slurm's form, `77:0`; empty where they are not known."""
         return "" if self.status is None else f"{self.status}:{self.signal}"

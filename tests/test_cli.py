@@ -132,7 +132,7 @@ USER_ERRORS = [
     ("submit -nodes 2 train.py", "'-nodes' has one dash; type --nodes"),
     ("submit -partition=gpu", "'-partition=gpu' has one dash; type --partition=gpu"),
     ("submit \u2013nodes 2 train.py", "'\u2013nodes' begins with a long dash; an option has two short ones"),
-    ("config -t 5 train.py --nodes", "stands before COMMAND, as in: slurmddp config -t 5 --nodes VALUE train.py\n"),
+    ("config -t 5 train.py --nodes", "would get it; type: slurmddp config -t 5 --nodes VALUE train.py; or, "),
     ("init train.py extra", "(extra); allowed is: slurmddp init [OPTIONS] [FILE]"),
     ("init job.yaml", "a job file ends in .toml; type: slurmddp init job.toml"),
     ("init exp --example", "--example requires a name; there are "),

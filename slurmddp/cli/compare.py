@@ -9,6 +9,7 @@ import click
 
 from slurmddp.cli.run_arguments import TEXT, find_run, runs_dir_option
 from slurmddp.cli.screen import print_result
+from slurmddp.config.job_files import suggest_file
 from slurmddp.errors import UsageError
 from slurmddp.text import format_table, quote_value
 
@@ -47,6 +48,9 @@ def find_model_files(targets: Sequence[str], runs_dir: str) -> list[Path]:
 
     Raises UsageError when there are not two.
     """
+    for target in targets:
+        if target.endswith((".pt", ".pth", ".ckpt", ".bin")) and not Path(target).exists():
+            raise UsageError(f"there is no file {quote_value(target)}; {suggest_file(target)}")
     target, *others = targets
     if others:
         return [_model_file(one, runs_dir) for one in targets]

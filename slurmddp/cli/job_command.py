@@ -135,11 +135,7 @@ def _check_placement(
         )
     file = [job_file] if job_file else []
     late, kept = _split_late_options(words, takes_value)
-    if late and takes_value.get(late[-1]):
-        raise UsageError(
-            f"{quote_value(late[-1])} needs a value, and stands before COMMAND, as in: "
-            f"{typed}{shlex.join([*file, *own, *late])} VALUE {shlex.join(kept)}"
-        )
+    late += ["VALUE"] * bool(late and takes_value.get(late[-1]))  # it has none
     if late:
         raise UsageError(
             f"{quote_value(late[0])} stands behind COMMAND, and {quote_value(words[0])} would get it; type: "
@@ -149,11 +145,12 @@ def _check_placement(
 
 
 def _report_late_options(words: Sequence[str], params: Sequence[click.Parameter]) -> None:
-    """Print which options of the command itself COMMAND gets, because they stand behind its first word."""
-    own = [item for item in params if item.name not in _BY_NAME and not str(item.name).startswith("worker_")]
+    """Print which options of slurmddp COMMAND gets, because they stand behind its first word."""
+    jobs = {} if job_files.read_batch_script(words[0]) else _BY_NAME  # a program may have options of these names
+    own = [item for item in params if item.name not in jobs and not str(item.name).startswith("worker_")]
     names = {name for item in own for name in item.opts if name.startswith("--")} - {"--diff"}  # it may stand last
     names |= {"-A", "-p", "-t"}  # of the job; programs have such options, too
-    if late := [word for word in words[1:] if word in names]:
+    if late := [name for word in words[1:] if (name := word.partition("=")[0]) in names]:
         print_message(
             f"passed to the program: {' '.join(late)}; what is for slurmddp stands before {quote_value(words[0])}"
         )

@@ -1,6 +1,7 @@
 """`slurmddp` alone: the cluster, your newest runs, which of them failed last, and what to type next."""
 
 import os
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -49,13 +50,15 @@ def _advise(shown: Sequence[JobStatus], *, has_cluster: bool) -> Iterator[str]:
     failed = next((item for item in shown if item.phase == "failed"), None)
     if failed and failed is not shown[0]:
         yield f"failed last: {_name(failed)}; type: slurmddp diagnose {_name(failed)}"
-    file = next((name for name in ("job.toml", "train.py", "main.py") if Path(name).is_file()), "")
+    programs = sorted(Path().glob("*.py"), key=lambda path: not re.search("train|tune|main", path.name))
+    file = next((str(path) for path in (Path("job.toml"), Path("train.py"), *programs) if path.is_file()), "")
+    typed = shlex.quote(file) if file else "--example steps"
     if shown:
         yield f"next: slurmddp {_NEXT.get(shown[0].phase, 'status')} {_name(shown[0])}"
     elif not has_cluster:
-        yield f"next: slurmddp run {file}".rstrip()
+        yield f"next: slurmddp {'run' if file else 'init'} {typed}"
     else:
-        yield f"next: slurmddp {'submit' if file == 'job.toml' else 'init'} {file or '--example steps'}"
+        yield f"next: slurmddp {'submit' if file == 'job.toml' else 'init'} {typed}"
 
 
 def _name(item: JobStatus) -> str:

@@ -115,8 +115,8 @@ def expand_sweep(request: Request, parameters: Mapping[str, Any]) -> Request:
     job = request.resolved.spec
     if job.script:
         raise UsageError(
-            f"--set: {quote_value(job.script.path)} is a batch script, and slurmddp does not know where it takes "
-            "values; give it an array of its own, as in #SBATCH --array=0-3, and submit that"
+            f"{quote_value(job.script.path)} is a batch script; a sweep takes a training script, as in: --set lr=1,2 "
+            "train.py --lr {lr}; or write #SBATCH --array=0-3 into the batch script, and submit that"
         )
     if job.launcher == "manual":
         raise UsageError("--launcher manual cannot run a sweep, whose jobs Slurm starts; give another --launcher")

@@ -80,7 +80,8 @@ def _collect_figures(target: lookup.Target, statuses: Sequence[JobStatus]) -> "F
 
 def _as_json(item: JobStatus, figures: "Figures | None") -> dict[str, Any]:
     """Return a status as a value for JSON: times in ISO 8601, `nan` and `inf` as texts."""
-    said = {"state": item.state, "outcome": item.outcome.kind, "phase": item.phase, "exit_status": item.exit_status}
+    end = item.outcome
+    said = {"state": item.state, "outcome": end.kind, "phase": item.phase, "exit_status": end.exit_status}
     fields = asdict(replace(item, slurm=None)) | said | {"run": str(item.run.path) if item.run else None}
     fields["whole_run"] = asdict(figures) if figures else None
     record: dict[str, Any] = json_value({name: value for name, value in fields.items() if name != "slurm"})

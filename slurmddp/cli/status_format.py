@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from slurmddp.monitoring.status import JobStatus, Progress
 from slurmddp.monitoring.status.job_status import Happened
+from slurmddp.slurm.job_info import is_job_id
 from slurmddp.text import count, escape_text, format_duration, format_table, wrap_text
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def details(status: JobStatus) -> Iterator[tuple[str, str]]:
         "ended": format_time(status.ended) if status.ended else "",
         "time": ", ".join(_format_times(status)),
         "where": ", ".join(filter(None, (nodes, partition))),
-        "exit status": status.exit_status,
+        "exit status": status.outcome.exit_status,
     }
     yield from ((label, text) for label, text in known.items() if text)
     yield from _progress_details(status, status.progress or Progress())
@@ -176,7 +177,8 @@ def details(status: JobStatus) -> Iterator[tuple[str, str]]:
     old = f", {format_duration(status.age_s)} old" if status.age_s >= 1 else ""
     yield "source", (source if status.source == "files" else status.source) + old
     if status.outcome.final and status.outcome.meaning.back:
-        yield "next", status.outcome.meaning.back
+        is_other = status.run is None or is_job_id(status.run.path.name)  # it is of sbatch, or of an executor
+        yield "next", "submit it again as you did before" if is_other else status.outcome.meaning.back
 
 
 def _format_times(status: JobStatus) -> Iterator[str]:

@@ -58,7 +58,7 @@ def sweep(*, change: bool, dry_run: bool, force: bool, as_json: bool, **paramete
     request = build_request(parameters)
     array = request.array
     if array is None:
-        raise UsageError("there is nothing to sweep over; give --set KEY=VALUE,..., as in --set lr=1e-3,1e-4")
+        raise UsageError("there is nothing to sweep over; a sweep takes: --set lr=1e-3,1e-4 train.py --lr {lr}")
     chosen: list[str] = []
     if not change:
         request = choose_run(request, os.environ, chosen.append)

@@ -14,15 +14,7 @@ from slurmddp.cluster.partitions import Cluster, Nodes, Partition, Preemption
 from slurmddp.errors import ClusterError
 from slurmddp.slurm import client, commands, environment
 from slurmddp.slurm.hostlist import try_expand
-from slurmddp.slurm.values import (
-    NO_VALUE,
-    Record,
-    parse_duration,
-    parse_names,
-    parse_number,
-    parse_record,
-    parse_word,
-)
+from slurmddp.slurm.values import NO_VALUE, Record, parse_duration, parse_names, parse_number, parse_record, parse_word
 
 TIMEOUT_S: Final = 30.0
 

@@ -4,12 +4,14 @@ Slurm accepts most such jobs and lets them wait forever (PartitionConfig, Partit
 refuses them without saying what is possible.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from slurmddp.cluster.defaults import features_of, usable_cpus
 from slurmddp.cluster.partitions import Cluster, Nodes, Partition
 from slurmddp.config.job_spec import JobSpec
+from slurmddp.config.resolve import with_origin
+from slurmddp.errors import ClusterError
 from slurmddp.slurm.values import parse_number, slurm_time
 from slurmddp.text import count, escape_text, list_some, quote_value, suggest
 
@@ -30,9 +32,11 @@ def find_problems(spec: JobSpec, cluster: Cluster) -> tuple[str, ...]:
     return min((tuple(_of_partition(spec, partition)) for partition in named), key=len)
 
 
-def names_no_partition(spec: JobSpec, cluster: Cluster) -> bool:
-    """Return whether the job's partition does not exist, or it needs to name one: sbatch refuses it in any case."""
-    return isinstance(_named(spec, cluster), str)
+def refuse_impossible(spec: JobSpec, cluster: Cluster, origins: Mapping[str, str], *, force: str) -> None:
+    """Raise ClusterError for what no part of the cluster can ever give; `force` is what submits it all the same."""
+    if problems := [with_origin(problem, origins) for problem in find_problems(spec, cluster)]:
+        is_refused = isinstance(_named(spec, cluster), str)  # by sbatch in any case
+        raise ClusterError("; ".join([*problems, *([] if is_refused else [f"{force} submits it all the same"])]))
 
 
 def _named(spec: JobSpec, cluster: Cluster) -> tuple[Partition, ...] | str:

@@ -26,7 +26,7 @@ from slurmddp.runs.history import AttemptEvents, Event, History, list_use, read_
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import slurm_name
 from slurmddp.slurm import queries
-from slurmddp.slurm.job_info import JobInfo, JobRef
+from slurmddp.slurm.job_info import JobInfo, JobRef, is_job_id
 from slurmddp.slurm.pending_reasons import explain
 from slurmddp.text import count, format_duration, mask_secrets
 
@@ -53,9 +53,10 @@ def diagnose(run: RunDir | None, job_id: str, environ: Mapping[str, str]) -> Dia
     Raises ClusterError if Slurm does not answer or does not know the job, and there are no files of it.
     """
     job, silence = (JobInfo(job_id), "") if JobRef.parse(job_id).is_local else query_job(job_id, environ)
-    if run is not None and job.name not in ("", slurm_name(run, job_id)):
+    known = slurm_name(run, job_id) if run else ""
+    if known and job.name not in ("", known):
         job, silence = JobInfo(job_id), f"job {job_id} is now another job: {job.name}"
-    job_id, name = job.job_id, run.path.name if run else ""
+    job_id, name = job.job_id, run.path.name if run and known else ""
     # a setting of a sweep has its own folder in that of the sweep
     if run and job.ref.is_task and (log := next(run.path.glob(f"*/logs/{job_id}.out"), None)):
         run, name = RunDir(log.parent.parent), f"{name}/{log.parent.parent.name}"
@@ -175,7 +176,7 @@ class _Case:
     @cached_property
     def evidence(self) -> Evidence:
         """The evidence of the last attempt; what the job's output says if there is no attempt."""
-        if self.run is None:
+        if self.run is None or (is_job_id(self.run.path.name) and not self.attempts):  # the second is an executor's
             return read_log_evidence([Path(path) for path in (self.job.output, self.job.errors) if path])
         failure = set_up_failure(self.run, self.job.job_id, self.events)
         if self.attempts and not failure:

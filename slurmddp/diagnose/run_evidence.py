@@ -164,7 +164,8 @@ def _observe_recorded_rank(record: ExitRecord, error: Path) -> Iterator[Observat
     texts, time = _read_exceptions(error) or [record.reason], modification_time(error) or record.time
     index, rule, groups = evidence.find_exception_rule(texts) or (0, *_find_reason_rule(record.reason))
     lines = _read_output(record.output, rank, host, time, head=RANK_BYTES, tail=RANK_BYTES)
-    line, frame = _find_line(lines, texts[index], _record_line(record))
+    shown = lines if record.output.exists() else read_lines(_output_of(record))
+    line, frame = _find_line(shown, texts[index], _record_line(record))
     own = make_observation(rule, groups, line, time=time, rank=rank, host=host, frame=frame)
     if own.is_cause and rule.key != EXIT_STATUS:
         yield own
@@ -195,9 +196,12 @@ def _read_output(path: Path, rank: int, host: str, written: float | None, **part
 
 def _record_line(record: ExitRecord) -> Line:
     """Return what a record says, with the file that a person reads: the output of the rank, else of the script."""
+    return Line(relative_path(_output_of(record)), 0, record.reason)
+
+
+def _output_of(record: ExitRecord) -> Path:
     folder = record.path.parents[1]
-    shown = record.output if record.output.exists() else folder.with_name(f"{folder.name}.out")
-    return Line(relative_path(shown), 0, record.reason)
+    return record.output if record.output.exists() else folder.with_name(f"{folder.name}.out")
 
 
 def _find_reason_rule(reason: str) -> tuple[Rule, Mapping[str, str]]:

@@ -1,13 +1,16 @@
 """The job's Python: whether it starts, is new enough, and has torch. Does not import torch."""
 
+import ast
 import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from slurmddp.attach import OLDEST, run_words
+from slurmddp.config.command import Command
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.doctor.catalogue import finding
 from slurmddp.doctor.storage import file_system
@@ -64,7 +67,7 @@ def find_python(spec: JobSpec) -> str | None:
 def probe_python(python: str, spec: JobSpec, environ: Mapping[str, str]) -> Found | str:
     """Return the probe's answer from a Python; a text with the reason if there is none."""
     command = spec.parsed_command
-    words = [command.words[command.place]] if command.kind == "module" else []
+    words = [str(Path(command.script or "").parent), *list_modules(command)]
     try:
         done = subprocess.run(  # noqa: S603 - the Python that the user names
             [python, str(_PROBE), *words],
@@ -87,6 +90,18 @@ def probe_python(python: str, spec: JobSpec, environ: Mapping[str, str]) -> Foun
     return found
 
 
+def list_modules(command: Command) -> list[str]:
+    """Return the module that COMMAND names, or those that its script imports in any case; the script is not run."""
+    if command.kind == "module":
+        return [command.words[command.place]]
+    with suppress(OSError, SyntaxError, ValueError):  # no script, or one for a newer Python than this one
+        body = ast.parse(Path(command.script or "").read_bytes()).body
+        names = [one.name for line in body if isinstance(line, ast.Import) for one in line.names]
+        names += [line.module or "" for line in body if isinstance(line, ast.ImportFrom) and not line.level]
+        return [*dict.fromkeys(name.partition(".")[0] for name in names if name != "slurmddp")]  # the ranks get that
+    return []
+
+
 def check_packages(python: str, found: Found, spec: JobSpec) -> Iterator[Finding]:
     """Yield the findings about a Python that answered the probe with `found`."""
     version = ".".join(map(str, found["version"]))
@@ -98,10 +113,10 @@ def check_packages(python: str, found: Found, spec: JobSpec) -> Iterator[Finding
     if found["torch"] is None:
         yield _error(f"{python} has no torch", f"{python} -m pip install torch")
         return
-    for name, there in found["modules"].items():
-        if not there:
-            note = finding("python", "module-by-set-up", module=name, python=python)
-            yield note if spec.has_setup else _error(note.what, "check its name")
+    for name in (name for name, there in found["modules"].items() if not there):
+        note = finding("python", "module-by-set-up", module=name, python=python)
+        package = f"{python} -m pip install {name}; the package may have another name, as pyyaml of yaml"
+        yield note if spec.has_setup else _error(note.what, package if spec.parsed_command.script else "check its name")
     if spec.gpus and found["torch"].endswith("+cpu"):
         yield finding("cuda", "missing", torch=found["torch"])
     sharing, kind = file_system(Path(found["torch in"] or "/").parent)

@@ -1,6 +1,6 @@
 """A program for the job's own Python, which may be old: prints its version and packages. Does not import torch.
 
-Its arguments are the modules that COMMAND names.
+Its arguments are the folder in which COMMAND finds its modules, and the modules that it names or imports.
 """
 
 import sys
@@ -23,6 +23,6 @@ if __name__ == "__main__":
                     found[name] = metadata.version(name)
                 except metadata.PackageNotFoundError:
                     found[name] = "without a version"
-        sys.path.insert(0, "")  # where COMMAND is looked up
-        found["modules"] = {name: util.find_spec(name.partition(".")[0]) is not None for name in sys.argv[1:]}
+        sys.path[:0] = sys.argv[1:2]
+        found["modules"] = {name: util.find_spec(name.partition(".")[0]) is not None for name in sys.argv[2:]}
     print(json.dumps(found))  # noqa: T201 - the answer

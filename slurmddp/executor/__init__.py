@@ -16,20 +16,16 @@ if TYPE_CHECKING:
 
 __path__ += _submitit.__path__  # where `import submitit.helpers` looks when this package stands for submitit
 
-_PLACES = {
-    "Executor": ("slurmddp.executor.executor", "Executor"),
-    "AutoExecutor": ("slurmddp.executor.executor", "Executor"),
-    "SlurmExecutor": ("slurmddp.executor.executor", "Executor"),
-    "SlurmJob": ("slurmddp.executor.job", "Job"),
-}
+_PLACES = {**dict.fromkeys(("Executor", "AutoExecutor", "SlurmExecutor"), "executor.Executor"), "SlurmJob": "job.Job"}
+"""Names of submitit, each with the module here and the class."""
 
 
 def __getattr__(name: str) -> Any:
     if name.startswith("__") and name != "__version__":
         raise AttributeError(f"module 'slurmddp.executor' has no attribute {name!r}")
     if name in _PLACES:
-        module, attribute = _PLACES[name]
-        return getattr(importlib.import_module(module), attribute)
+        module, _, attribute = _PLACES[name].partition(".")
+        return getattr(importlib.import_module(f"slurmddp.executor.{module}"), attribute)
     try:
         return getattr(_submitit, name)
     except AttributeError as error:

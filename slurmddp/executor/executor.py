@@ -1,10 +1,9 @@
 """Submits Python callables as submitit does, with the batch script of `slurmddp submit`."""
 
 import os
-import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,16 @@ from submitit.core import logger, plugins, utils
 from submitit.slurm import slurm as theirs
 
 from slurmddp.cluster.inspect import query_cluster
-from slurmddp.cluster.limits import find_problems
+from slurmddp.cluster.limits import refuse_impossible
 from slurmddp.cluster.partitions import Cluster
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.option_types import unknown
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.executor import parameters
 from slurmddp.executor.job import CALL_VARIABLE, Job, call_file
+from slurmddp.runs import registry
+from slurmddp.script.build import check_pythons, check_shell
 from slurmddp.script.render import render_callables
-from slurmddp.slurm import client, commands
 from slurmddp.slurm.client import LostAnswerError
 from slurmddp.slurm.sbatch_command import sbatch_command
 from slurmddp.submission.submit_once import sbatch
@@ -99,13 +99,15 @@ class Executor(theirs.SlurmExecutor):
         Raises ClusterError when Slurm refuses, or when no part of the cluster can ever run the job; it names the queued
         jobs. Calls that were not submitted leave no files.
         """
+        cluster = Cluster()
+        with suppress(ClusterError):  # of one that does not answer nothing is known, and sbatch decides
+            cluster = query_cluster(os.environ)
         if not self._force:
-            self._check_limits()
+            self._check(cluster)
         if len(delayed_submissions) == 1:
             return self._submit(delayed_submissions, None)
         jobs: list[Any] = []
-        match = re.search(r"MaxArraySize\s*=\s*([1-9]\d*)", client.query(commands.show("config"), os.environ))
-        size = int(match[1]) if match else Cluster().max_array_size
+        size = cluster.max_array_size
         for start in range(0, len(delayed_submissions), size):
             part = delayed_submissions[start : start + size]
             try:
@@ -117,23 +119,24 @@ class Executor(theirs.SlurmExecutor):
                 raise type(error)(f"{error}{queued}") from error
         return jobs
 
-    def _check_limits(self) -> None:
-        """Raise ClusterError for what no part of the cluster can ever give."""
-        cluster = Cluster()
-        with suppress(ClusterError):  # of one that does not answer nothing is known, and sbatch decides
-            cluster = query_cluster(os.environ)
-        if problems := find_problems(self._spec(self.parameters), cluster):
-            raise ClusterError(f"{'; '.join(problems)}; Executor(..., force=True) submits it all the same")
+    def _check(self, cluster: Cluster) -> None:
+        """Raise what `slurmddp submit` would of this job: what would end it on its nodes, or keep it in the queue."""
+        spec = self._spec(self.parameters)
+        check_shell("setup: bash cannot parse these lines", "\n".join(spec.setup))
+        if "/" in (spec.python or ""):  # else it may be shell code
+            check_pythons(spec, "check Executor(python=...), or give force=True if only the nodes have it")
+        refuse_impossible(spec, cluster, {}, force="Executor(..., force=True)")
 
     def _submit(self, calls: Sequence[utils.DelayedSubmission], count: int | None) -> list[Any]:
         """Submit a job or an array. If this process ends before it hands the calls over, the jobs take them."""
         script, handover = self.render(count), self._shared_folder / uuid.uuid4().hex
-        pickles = self._pickle(calls, handover)
+        pickles = [call_file(handover, index) for index in range(len(calls))]
         try:
+            self._pickle(calls, pickles)
             number = self._sbatch(script.encode(), "%A_%a" if count else "%j", handover)
-        except ClusterError as error:
-            if not isinstance(error, LostAnswerError):
-                _remove(pickles)
+        except Exception as error:  # after Ctrl-C, the job may be queued
+            for path in () if isinstance(error, LostAnswerError) else pickles:
+                path.unlink(missing_ok=True)
             raise
         self._submitted.append(number)
         ranks = list(range(self._spec(self.parameters).world_size))
@@ -153,36 +156,29 @@ class Executor(theirs.SlurmExecutor):
             utils.JobPaths(self.folder, job.job_id, rank).result_pickle.unlink(missing_ok=True)
         job.paths.move_temporary_file(pickle, "submitted_pickle")
 
-    def _pickle(self, calls: Sequence[utils.DelayedSubmission], handover: Path) -> list[Path]:
-        """Pickle each call into its own file; leave no file when one cannot be pickled."""
+    def _pickle(self, calls: Sequence[utils.DelayedSubmission], paths: Sequence[Path]) -> None:
+        """Pickle each call into its own file."""
         limit_s = self._spec(self.parameters).time_s
-        paths = [call_file(handover, index) for index in range(len(calls))]
-        with ExitStack() as undo:
-            undo.callback(_remove, paths)
-            for call, path in zip(calls, paths, strict=True):
-                call.set_timeout((limit_s or 0) // 60, self.max_num_timeout)
-                call.dump(path)
-                if len(calls) * (size_gb := paths[0].stat().st_size / 1024**3) > self.max_pickle_size_gb:
-                    raise UsageError(
-                        f"{len(calls)} x {size_gb:.2g} GB of pickled calls are more than max_pickle_size_gb="
-                        f"{self.max_pickle_size_gb:g}; pass paths in place of large objects, or raise the limit"
-                    )
-            undo.pop_all()
-        return paths
+        for call, path in zip(calls, paths, strict=True):
+            call.set_timeout((limit_s or 0) // 60, self.max_num_timeout)
+            call.dump(path)
+            if len(calls) * (size_gb := paths[0].stat().st_size / 1024**3) > self.max_pickle_size_gb:
+                raise UsageError(
+                    f"{len(calls)} x {size_gb:.2g} GB of pickled calls are more than max_pickle_size_gb="
+                    f"{self.max_pickle_size_gb:g}; pass paths in place of large objects, or raise the limit"
+                )
 
     @property
     def _shared_folder(self) -> Path:
         """The part of the folder's path without the number of a job; it is created if it is missing."""
         folder = utils.JobPaths.get_first_id_independent_folder(self.folder)
         folder.mkdir(parents=True, exist_ok=True)
-        if folder == self.folder:
-            runs = folder.with_name(f"{folder.name}.runs")
-            try:
-                runs.mkdir(exist_ok=True)
-            except OSError as error:
-                raise UsageError(
-                    f"{runs}, next to the executor's folder, cannot be created: {error.strerror}"
-                ) from error
+        runs = folder.with_name(f"{folder.name}.runs") if folder == self.folder else folder
+        try:
+            runs.mkdir(exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{runs}, next to the executor's folder, cannot be created: {error.strerror}") from error
+        registry.remember(runs)
         return folder
 
     def _sbatch(self, script: bytes, number: str, handover: Path) -> str:
@@ -201,8 +197,3 @@ class Executor(theirs.SlurmExecutor):
             environ={**os.environ, CALL_VARIABLE: str(handover)},
             notice=logger.get_logger().warning,
         ).number
-
-
-def _remove(paths: Iterable[Path]) -> None:
-    for path in paths:
-        path.unlink(missing_ok=True)

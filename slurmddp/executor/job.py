@@ -58,12 +58,13 @@ class Watcher(theirs.SlurmInfoWatcher):
 class Job(theirs.SlurmJob[Any]):
     """A submitted call, or one of its ranks: submitit's class with other answers for a job that has ended."""
 
-    watcher = Watcher(delay_s=30)
+    watcher = Watcher(delay_s=10)
 
     @property
     def state(self) -> str:
         """Slurm's state; the files say of a forgotten job how it ended, and of a preempted one whether it was done."""
-        state = str(super().state)
+        has_result = self.paths.result_pickle.exists() and not self.watcher.is_done(self.job_id, mode="cache")
+        state = self.watcher.get_state(self.job_id, mode="force" if has_result else "standard")  # its end is near
         if state not in (GONE, "PREEMPTED"):
             return state
         run = RunDir(self.paths.folder.with_name(f"{self.paths.folder.name}.runs") / self.job_id)
@@ -77,9 +78,8 @@ class Job(theirs.SlurmJob[Any]):
         self.wait()
         if not self._sub_jobs:
             return super().exception()
-        reported = [job for job in self._sub_jobs if job.paths.result_pickle.exists()]
-        silent = [job for job in self._sub_jobs if job not in reported]
-        return next((error for job in (*reported, *silent) if (error := job.exception())), None)
+        reported_first = sorted(self._sub_jobs, key=lambda job: not job.paths.result_pickle.exists())
+        return next((error for job in reported_first if (error := job.exception())), None)
 
     def results(self) -> list[Any]:
         """Wait for the end; return the results of all ranks, or raise the error that `exception` returns."""

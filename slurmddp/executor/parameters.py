@@ -26,19 +26,11 @@ _SPECIAL: Final = (
     *("additional_parameters", "srun_args", "use_srun"),
 )
 """Parameters with a special meaning. Others are options of slurmddp, or are passed to sbatch unchanged."""
-_REFUSED: Final[Mapping[str, str]] = {
-    "launcher": "each rank is a task that srun starts",
-    **dict.fromkeys(
-        ("container", "container-runtime", "container-mount"),
-        "the ranks run in the Python that submits, or Executor(python=...)",
-    ),
-    **dict.fromkeys(
-        ("template", "no-python", "snapshot", "reset", "runs-dir", "profile"),
-        "an executor does not use it",
-    ),
-    "python": "give it as Executor(python=...)",
-}
-"""Options of a job that a call cannot have, with the reason."""
+_REFUSED: Final = (
+    *("launcher", "python", "container", "container-runtime", "container-mount", "no-python"),
+    *("template", "snapshot", "reset", "runs-dir", "profile"),
+)
+"""Options of a job that a call cannot have."""
 
 
 def select_known(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
@@ -162,9 +154,8 @@ def _further(given: Any) -> dict[str, Any]:
     named = {ALIASES.get(key, key): value for key, value in options.items()}
     for key, value in named.items():
         if key in _REFUSED and (key, value) != ("launcher", "srun"):
-            raise UsageError(
-                f"update_parameters: additional_parameters: {key} is not an option of an executor: {_REFUSED[key]}"
-            )
+            how = "each rank is a task of srun, in the Python that submits or that of Executor(python=...)"
+            raise UsageError(f"update_parameters: additional_parameters: {key} is not an option of an executor: {how}")
     return named
 
 

@@ -32,6 +32,7 @@ _ENDS: Final = ("attempt_end", "restart", "end", "requeue", "fenced", "job_end")
 _STATUSES: Final = {"requeue": exit_codes.STOPPED, "fenced": exit_codes.FENCED}
 """Of those which have none on record."""
 _GOES_ON: Final = frozenset({"attempt_start", "requeue"})
+_AT_ONCE_S: Final = 60.0
 _WITHOUT_SLURM: Final = re.compile(rf"{LOCAL}[0-9]+(-[0-9]+)*|manual")
 """The ids of runs on this machine, and that of the launcher `manual`."""
 _SHELL_OFFSET: Final = 128
@@ -141,6 +142,15 @@ def is_finished(folder: RunDir) -> bool:
     return any(event.number("status") == exit_codes.DONE for event in last)
 
 
+def failed_at_once(folder: RunDir) -> bool:
+    """Return whether each start of the run's ranks failed for good within a minute, before the first step."""
+    history = read_outline(folder)
+    ends = [(one.began, end) for one in history.attempts if (end := one.last("attempt_end"))]
+    took = [end.time - began for began, end in ends if _of_event(end).kind is Kind.FAILED]
+    is_short = 0 < len(took) == len(history.attempts) and max(took) < _AT_ONCE_S
+    return is_short and not any(map(history.last, ("loop", "metrics", "checkpoint")))
+
+
 def set_up_failure(folder: RunDir, job_id: str, events: Sequence[Event]) -> ExitRecord | None:
     """Return how a set-up line failed; None when none did, or when the job has a newer event."""
     record = read_record(folder.batch_record(job_id), NO_RANK)
@@ -240,14 +250,16 @@ def _last_attempt(folder: RunDir, job_id: str) -> Outcome | None:
 
 def _judge_attempt(attempt: AttemptEvents, last: AttemptEvents, job: Outcome) -> Outcome:
     """Return how an attempt ended: by its events; else by what came after it, or by the job's outcome."""
-    if end := next((event for kind in _ENDS if (event := attempt.last(kind))), None):
+    end, seen = next((event for kind in _ENDS if (event := attempt.last(kind))), None), attempt.seen
+    is_of_last_start = last.name.partition(".")[0] == attempt.name.partition(".")[0]
+    is_back = not is_of_last_start or (last is attempt and job.kind is Kind.PENDING)
+    if end and not (is_back and end.kind == "end" and _of_event(end).kind is Kind.CRASHED):  # else Slurm stopped it
         return _of_event(end)
-    notice, seen = attempt.last("notice"), attempt.seen
     if attempt.last("cancel"):
         return Outcome(kind=Kind.CANCELLED, time=seen)
-    is_of_last_start = last.name.partition(".")[0] == attempt.name.partition(".")[0]
-    if not is_of_last_start or (last is attempt and job.kind is Kind.PENDING):
-        return Outcome(kind=Kind.REQUEUED, time=seen, reason=notice.text("reason") if notice else BY_SLURM)
+    if is_back:
+        why = attempt.last("notice") or end
+        return Outcome(kind=Kind.REQUEUED, time=seen, reason=why.text("reason") if why else BY_SLURM)
     if last is not attempt or job.kind in (Kind.UNKNOWN, Kind.DONE, Kind.FENCED):
         return Outcome(kind=Kind.KILLED, time=seen)
     return job._replace(time=job.time or seen)

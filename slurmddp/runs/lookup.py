@@ -73,6 +73,10 @@ def find(words: Sequence[str], runs_dir: str, *, local: bool = False) -> list[Ta
         return found.submitted + (_with_local_jobs(found.others) if local else [])
     by_job = _runs_by_job(runs_dir) if any(map(is_job_id, words)) else {}
     if any(is_job_id(word) and JobRef.parse(word).array_id not in by_job for word in words):
+        names = [name for word in filter(is_job_id, words) for name in (word, f"*.runs/{word}")]  # of an executor
+        folders = Path.cwd() / runs_dir, *registry.other_folders(runs_dir)
+        calls = (path for folder in folders for name in names for path in folder.glob(name))
+        by_job = {path.name: RunDir(path) for path in calls if (path / "logs").is_dir()} | by_job
         for folder in reversed(registry.other_folders(runs_dir)):
             by_job = _runs_by_job(str(folder)) | by_job
     return [
@@ -209,7 +213,7 @@ def _find_elsewhere(word: str, runs_dir: str) -> Target | None:
 
 def _find_by_id(job_id: str, by_job: Mapping[str, RunDir]) -> Target:
     number = JobRef.parse(job_id).array_id
-    run = by_job.get(number)
+    run = by_job.get(job_id) or by_job.get(number)  # a task of an executor has a folder of its own
     if run and any(read_origin(run, record).elsewhere for record in submissions(run) if record["job"] == number):
         run = None  # it is a copy, and the job that of the original
     if run is None or number == job_id:

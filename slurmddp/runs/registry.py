@@ -54,7 +54,7 @@ def known_folders() -> list[Path]:
 
 def hint_elsewhere() -> str:
     """Return what shows the runs of the folder that was used last; empty without any."""
-    known = known_folders()
+    known = [folder for folder in known_folders() if any(folder.glob("*/submissions.jsonl"))]
     return f"`slurmddp status --runs-dir {shlex.quote(str(known[0]))}` shows those of another folder" if known else ""
 
 

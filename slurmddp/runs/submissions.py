@@ -1,18 +1,20 @@
-"""Reads and writes `submissions.jsonl`: one record for each job of a run, by `submit` or by the job itself.
+"""Reads and writes `submissions.jsonl`, a record for each job of a run by `submit` or the job; reads `spec.toml`.
 
 By its record, a job belongs to a run's folder, or to the original that the folder is a copy of: a folder that was moved
 keeps its jobs; a copy has none of them. Standard library only.
 """
 
 from __future__ import annotations
+import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from slurmddp.runs.files import append_record, open_or_empty, parse_records
 from slurmddp.runs.layout import RunDir
-from slurmddp.slurm.job_info import JobRef
+from slurmddp.slurm.job_info import JobRef, is_job_id
 from slurmddp.slurm.values import parse_moment
 from slurmddp.version import __version__
 
@@ -21,7 +23,7 @@ class Origin(NamedTuple):
     """The folder that a job was submitted for."""
 
     name: str
-    """The job's name in Slurm: in older records that of the folder at the submission."""
+    """The job's name in Slurm: in older records that of the folder at the submission; empty for an executor's job."""
     elsewhere: Path | None = None
     """The original folder, when the run's folder is a copy; else None."""
 
@@ -71,11 +73,27 @@ def read_origin(run: RunDir, record: Mapping[str, Any]) -> Origin:
     """Return the origin of a job by its record in the run's folder; for a setting, in the sweep's folder."""
     folder, name = record.get("folder"), str(record.get("name") or "")
     home = Path(folder) if isinstance(folder, str) and folder else run.path
+    name = name or ("" if is_job_id(home.name) else home.name)  # only the folder of an executor's job is named so
     is_here = home == run.path or record.get("inode") in (None, run.path.stat().st_ino)
-    return Origin(name or home.name, None if is_here else home)
+    return Origin(name, None if is_here else home)
 
 
 def slurm_name(run: RunDir, job_id: str) -> str:
     """Return the name in Slurm of a run's job, which differs from that of the folder where a batch script gives one."""
     home, number = run.sweep or run, JobRef.parse(job_id).array_id
     return read_origin(home, next((one for one in reversed(submissions(home)) if one["job"] == number), {})).name
+
+
+def read_spec(run: RunDir) -> dict[str, Any]:
+    """Return the job as it was last submitted; empty if spec.toml cannot be read."""
+    import tomllib  # noqa: PLC0415 only a job that has been running has this read
+
+    with suppress(ValueError, RecursionError), open_or_empty((run.sweep or run).spec) as file:
+        return tomllib.load(file)
+    return {}
+
+
+def count_gpus(run: RunDir) -> int:
+    """Return the GPUs of a node, by the job as it was last submitted."""
+    number = str(read_spec(run).get("gpus-per-node", "")).rpartition(":")[2]
+    return int(number) if re.fullmatch("[0-9]{1,3}", number) else 0

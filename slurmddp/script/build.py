@@ -63,11 +63,11 @@ def build_script(spec: JobSpec, array: "Array | None" = None) -> Script:
         code = read_code(spec)
     script = render(spec, reset_number=reset_number, code=code, array=array)
     if spec.setup_file:
-        _check_shell("--setup-file: bash cannot parse these lines", read_named_text(spec.setup_file, "--setup-file"))
+        check_shell("--setup-file: bash cannot parse these lines", read_named_text(spec.setup_file, "--setup-file"))
     if spec.setup:
-        _check_shell("--setup: bash cannot parse these lines", "\n".join(spec.setup))
+        check_shell("--setup: bash cannot parse these lines", "\n".join(spec.setup))
     if spec.template:
-        _check_shell(f"template {quote_value(spec.template)}: bash cannot parse the script that it makes", script)
+        check_shell(f"template {quote_value(spec.template)}: bash cannot parse the script that it makes", script)
     return Script(script.encode(), code)
 
 
@@ -79,7 +79,7 @@ def _add_to_own_script(spec: JobSpec, own: BatchScript, reset_number: int) -> Sc
     """
     from slurmddp.script.launch_line import find_launch  # noqa: PLC0415 the parser takes 80 ms to load
 
-    launch, notices = find_launch(own.path, own.text, spec.launch_line)
+    launch, notices = find_launch(own.path, own.text, spec.launch_line, spec.nodes)
     signal = [] if own.get("signal") and not spec.signal_lead else [("signal", f"USR2@{spec.lead_s}")]
     words = [key if value is None else f"{key}={quoting.header(value)}" for key, value in (*own.header, *signal)]
     header = "".join(f" --{word}" for word in words)
@@ -142,7 +142,7 @@ def check_environment(spec: JobSpec) -> None:
             raise UsageError(f"--{key}: there is no file {quote_value(path)} here; {advice}")
 
 
-def _check_shell(message: str, lines: str) -> None:
+def check_shell(message: str, lines: str) -> None:
     """Raise UsageError, which begins with the message, when bash cannot parse shell lines; none of them is run."""
     import subprocess  # noqa: PLC0415 most jobs have no shell lines of their own
 

@@ -5,7 +5,7 @@ The only module that imports tree-sitter.
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -26,6 +26,7 @@ _LAUNCHERS, _CONTAINERS, _SHELLS, _RUNNERS, _REMOTE, _HELPERS, _HELPER_MODULES, 
 """Names of programs, and of the parser's nodes, in the order of the file."""
 _PYTHON: Final = re.compile(r"(python[\d.]*|pypy3?)\}?|\$\{?\w*(py|PY)\w*\}?")
 """The name of a Python, also in a variable, as `"${PYTHON_BIN}"`."""
+_ON_ONE_NODE: Final = re.compile(rf"(\S*/)?(torchrun|accelerate|\S+\.py|{_PYTHON.pattern})(?!.*deepspeed)(?!\S)")
 _TRAINS: Final = re.compile(r"(python[\d.]*|torchrun|accelerate|deepspeed|apptainer|singularity|uv|.*\.(py|sh))")
 _STARTS: Final = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed")
 _TRAINS_IN_TEXT: Final = re.compile(
@@ -63,8 +64,8 @@ class _Candidate(NamedTuple):
         return self.node.start_point[0] + 1
 
 
-def find_launch(path: str, text: bytes, line: int | None = None) -> tuple[Launch, tuple[str, ...]]:
-    """Return the launch of a script: the statement of that line, else the one that most looks like it.
+def find_launch(path: str, text: bytes, line: int | None = None, nodes: int = 1) -> tuple[Launch, tuple[str, ...]]:
+    """Return the launch of a script for so many nodes: the statement of that line, else what most looks like it.
 
     With it comes what the user is told of the script. Raises UsageError, with the line that is in the way, where no
     statement can be wrapped.
@@ -85,7 +86,7 @@ def find_launch(path: str, text: bytes, line: int | None = None) -> tuple[Launch
         raise UsageError(f"{place} {chosen.line}: --het-group is for a heterogeneous job; submit it by sbatch")
     others = [one for one in candidates[1:] if one.strength == chosen.strength]
     notices = (*_explain_choice(place, chosen, others), *_explain_others(root, place, path))
-    return _launch(chosen, text, place), notices
+    return _launch(chosen, text, place), (*notices, *_explain_one_node(place, (chosen, *others), nodes))
 
 
 def _commands(node: Node, around: tuple[Node, ...] = ()) -> Iterator[_Candidate]:
@@ -268,6 +269,20 @@ def _explain_choice(place: str, chosen: _Candidate, others: list[_Candidate]) ->
         )
     if _find_repeated(chosen):
         yield f"{place} {chosen.line} runs more than once, so each of its trainings is supervised by itself"
+
+
+def _explain_one_node(place: str, found: Sequence[_Candidate], nodes: int) -> Iterator[str]:
+    """Yield what to type instead of commands that start processes only on the node of the script, which waits."""
+    first, *others = (" ".join(_program(_words(one.node))) for one in found)
+    next_ones = (node.next_sibling for one in found for node in (*one.around, one.node))
+    is_waited_for = not any(node and node.type == "&" for node in next_ones)
+    if nodes > 1 and is_waited_for and all(map(_ON_ONE_NODE.match, (first, *others))):
+        number = "its processes" if re.search(r"torchrun|accelerate|torch\.distributed", first) else "one process"
+        program = re.search(r"-m (?!torch\.distributed)\S+|\S+\.py\b", first)
+        yield (
+            f"{place} {found[0].line}: {first.split()[0]} starts {number} on the first of {nodes} nodes alone; to "
+            f"start one for each GPU, type: slurmddp submit --nodes {nodes} {program[0] if program else 'train.py'} ..."
+        )
 
 
 def _explain_others(root: Node, place: str, path: str) -> Iterator[str]:

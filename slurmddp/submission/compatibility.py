@@ -19,7 +19,7 @@ from slurmddp.config.command import parse
 from slurmddp.config.job_files import read_job_file
 from slurmddp.config.resolve import DERIVED_NAMES, Resolved
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.runs.facts import find_state, is_finished
+from slurmddp.runs.facts import failed_at_once, find_state, is_finished
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import last_time, read_origin, settings_of, submissions
 from slurmddp.script.build import build_script, check_program
@@ -43,8 +43,8 @@ def check_same(run: RunDir, resolved: Resolved, *, instead: str = "type --contin
 
 
 def has_begun(run: RunDir) -> bool:
-    """Return whether ranks of the run have started, or may at any time, as those of a sweep may."""
-    return run.has_started or any(settings_of(record) for record in submissions(run)[-1:])
+    """Return whether ranks have started, and did not fail at once, or may at any time, as those of a sweep may."""
+    return any(map(settings_of, submissions(run)[-1:])) or (run.has_started and not failed_at_once(run))
 
 
 def find_change(run: RunDir, resolved: Resolved) -> str:
@@ -163,7 +163,7 @@ def choose_run(request: Request, environ: Mapping[str, str], notice: Notice, *, 
         if ask is None:
             raise question
         ask(question)
-    replaced = ", whose job never started" if find_change(run, request.resolved) else ""
+    replaced = ", which has trained nothing yet" if find_change(run, request.resolved) else ""
     first = next(iter(others))
     shown = first if others[first] == others[newest] else newest
     this = "this sweep" if request.array else "this"

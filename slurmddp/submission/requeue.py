@@ -9,6 +9,7 @@ from typing import Final
 
 from slurmddp.errors import ClusterError, SlurmddpError
 from slurmddp.runs import lookup
+from slurmddp.runs.facts import describe_resume
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm import client, commands, queries
 from slurmddp.slurm.job_info import JobInfo, is_job_id
@@ -60,10 +61,7 @@ def find_job(word: str, runs_dir: str, environ: Environ) -> str:
 def _how_to_continue(run: RunDir | JobInfo) -> str:
     if isinstance(run, JobInfo):  # its output lies in the folder `logs` of its run, if it has one
         run = RunDir(Path(run.output).parent.parent)
-    if not run.spec.exists():
-        return "submit it again: it continues from its last checkpoint"
-    spec = run.spec.relative_to(Path.cwd()) if run.spec.is_relative_to(Path.cwd()) else run.spec
-    return f"to go on from its last checkpoint type: slurmddp submit {spec}"
+    return f"to go on, type: {describe_resume(run)}" if run.spec.exists() else "submit it again"
 
 
 def _check_can_restart(job: JobInfo) -> None:

@@ -4,16 +4,17 @@ import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import tomli_w
 
 from slurmddp import variables
-from slurmddp.cluster.limits import find_problems, names_no_partition
+from slurmddp.cluster.limits import refuse_impossible
 from slurmddp.cluster.request import Request
 from slurmddp.config import resolve
-from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import ClusterError, SlurmddpError, UsageError
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import hold_submission
@@ -27,6 +28,8 @@ from slurmddp.submission.prepare_data import prepare
 from slurmddp.submission.submit_once import Handover, Notice, Submitted, remove_leftovers
 from slurmddp.version import __version__
 
+Check = Callable[[], object]
+"""Raises what is wrong."""
 _ENDING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -50,7 +53,8 @@ def submit(
     gives what that yields as `held`. Raises UsageError when the request is wrong by itself or the run is another's,
     ClusterError when the cluster rules it out or Slurm refuses.
 
-    The order matters: describe, check, act, report. Until the run's folder is made, nothing is written.
+    The order matters: describe, check, act, report. A value that the cluster refuses is told before a question about
+    the run. Until the run's folder is made, nothing is written.
     """
 
     def tell(line: str) -> None:
@@ -61,11 +65,12 @@ def submit(
     run, script = handover.run, handover.script
     for line in script.notices:
         tell(line)
-    for check in _checks(request, run, environ, change=change, force=force):
+    starts: list[datetime | None] = []
+    ask = (lambda: None) if force else (lambda: starts.append(ask_start(request, script.text, environ, tell)))
+    for check in _checks(request, run, environ, ask, change=change, force=force):
         check()
     for program in request.programs:
         prepare(program)
-    start = None if force else ask_start(request, script.text, environ, tell)
 
     with made_folder(run) as folder, held or hold_submission(run) as killed:
         remove_leftovers(run)
@@ -80,7 +85,7 @@ def submit(
             done = _submit_chain(first, chain, handover)
             accepted(done)
 
-    report_changes(request.resolved.spec, first.job_id, start, environ, tell)
+    report_changes(request.resolved.spec, first.job_id, next(iter(starts), None), environ, tell)
     return done
 
 
@@ -89,55 +94,44 @@ def dry_run(
 ) -> tuple[Script, str]:
     """Return the script, and what sbatch says to it; write nothing.
 
-    Raises what `submit` would, with a line for each problem and not only for the first, those in `found` before.
+    Raises what `submit` would, with a line for each problem and not only for the first, those in `found` last.
     """
-    problems: list[SlurmddpError] = list(found)
+    problems: list[SlurmddpError] = []
     said: list[str] = []
     handover = _describe(request, environ, lambda _: None)
     run, script = handover.run, handover.script
-    checks: list[Callable[[], object]] = [*_checks(request, run, environ, change=change, force=force)]
-    checks.append(lambda: check_idle(request, run, environ))
-    checks.append(lambda: said.extend(explain_answer(request, script.text, environ)))
+    answer = partial(explain_answer, request, script.text, environ)
+    checks: list[Check] = [lambda: check_idle(request, run, environ)]
+    checks[:0] = _checks(request, run, environ, lambda: said.extend(answer()), change=change, force=force)
     for check in checks:
         try:
             check()
         except SlurmddpError as error:
             problems.append(error)
-    if problems:
+    if problems := [*problems, *found]:
         kind = next((UsageError for error in problems if isinstance(error, UsageError)), ClusterError)
         raise kind("\n".join(map(str, problems)))
     return script, "\n".join(said)
 
 
 def _checks(
-    request: Request, run: RunDir, environ: Mapping[str, str], *, change: bool, force: bool
-) -> Iterator[Callable[[], object]]:
-    """Yield the checks of the request, the run, this machine and the cluster's limits; each raises what is wrong."""
+    request: Request, run: RunDir, environ: Mapping[str, str], ask: Check, *, change: bool, force: bool
+) -> Iterator[Check]:
+    """Yield the checks of the request, this machine, the cluster (`ask` is of sbatch) and the run, in this order."""
     spec = request.resolved.spec
-    yield lambda: _check_launcher(spec)
-    yield lambda: check_variables(spec, environ)
-    yield lambda: check_kind(request, run)
-    if not change and not spec.reset:
-        yield lambda: check_same(run, request.resolved)
-    if not force:
-        yield lambda: check_environment(spec)
-        yield lambda: _check_limits(request)
-
-
-def _check_launcher(spec: JobSpec) -> None:
     if spec.launcher == "manual":
         raise UsageError(
             "--launcher manual is not for the queue; type `slurmddp render --launcher manual ...` and what it prints"
         )
-
-
-def _check_limits(request: Request) -> None:
-    """Refuse what no part of the cluster can ever give. Raises ClusterError."""
-    if request.cluster and (found := find_problems(request.resolved.spec, request.cluster)):
-        named = [resolve.with_origin(problem, request.resolved.origins) for problem in found]
-        if not names_no_partition(request.resolved.spec, request.cluster):
-            named.append("--force submits it all the same")
-        raise ClusterError("; ".join(named))
+    yield lambda: check_variables(spec, environ)
+    if not force:
+        yield lambda: check_environment(spec)
+        if cluster := request.cluster:
+            yield lambda: refuse_impossible(spec, cluster, request.resolved.origins, force="--force")
+    yield ask
+    yield lambda: check_kind(request, run)
+    if not change and not spec.reset:
+        yield lambda: check_same(run, request.resolved)
 
 
 def _describe(request: Request, environ: Mapping[str, str], notice: Notice) -> Handover:
@@ -178,10 +172,8 @@ def made_folder(run: RunDir) -> Iterator[Folder]:
     folder, created = Folder(), run.create()
     try:
         yield folder
-    except LostAnswerError:
-        raise
     except BaseException as error:
-        if not folder.is_needed:
+        if not (folder.is_needed or isinstance(error, LostAnswerError)):
             if folder.code_copy and isinstance(error, ClusterError):
                 snapshot.remove_copy(folder.code_copy)
             if created:

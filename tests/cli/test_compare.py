@@ -61,6 +61,8 @@ def test_what_cannot_be_compared_is_one_line_that_says_what_to_give(run, tmp_pat
         (["exp", "/dev/null"], "'/dev/null' is not a job id, nor a submitted run in "),
         (["exp", str(tmp_path / "empty.pt")], "empty.pt' is empty; give a file that torch.save has written"),
         (["exp", "none"], "'none' is not a job id, nor a submitted run in "),
+        (["none.pt"], "there is no file 'none.pt'; check the path"),
+        (["exp", str(tmp_path / "empt.pt")], r"there is no file '.*empt.pt'; did you mean '.*empty.pt'"),
     ]:
         with pytest.raises(UsageError, match=said):
             find_model_files(targets, str(tmp_path / "jobs"))

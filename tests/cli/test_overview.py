@@ -78,6 +78,21 @@ def test_without_runs_it_names_the_first_step(file, typed_next, show, tmp_path):
     assert f"next: slurmddp {typed_next}\n" in show()
 
 
+@pytest.mark.parametrize(
+    ("files", "typed_next"),
+    [
+        (["data.py", "finetune.py"], "run finetune.py"),
+        (["a.py", "train.py", "pretrain.py"], "run train.py"),
+        (["my run.py"], "run 'my run.py'"),
+        (["notes.txt"], "init --example steps"),
+    ],
+)
+def test_without_a_cluster_the_script_that_is_there_is_named(files, typed_next, tmp_path):
+    for name in files:
+        (tmp_path / name).touch()
+    assert f"next: slurmddp {typed_next}\n" in typed(cwd=tmp_path).stdout
+
+
 def test_without_slurm_the_files_tell_the_states_and_slurm_is_asked_once(tmp_path):
     for name in ("one", "other"):
         (tmp_path / name).mkdir()

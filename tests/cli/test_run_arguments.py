@@ -159,6 +159,10 @@ def test_where_nothing_was_submitted_there_is_nothing_to_show():
     with pytest.raises(UsageError, match="nothing was submitted in jobs yet; --runs-dir"):
         meant()
     registry.remember(Path.cwd())
+    with pytest.raises(UsageError, match="yet; --runs-dir"):  # it has no runs, as that of an executor's jobs
+        meant()
+    Path("r").mkdir()
+    Path("r/submissions.jsonl").touch()
     with pytest.raises(
         UsageError, match=f"yet; `slurmddp status --runs-dir {Path.cwd()}` shows those of another folder"
     ):

@@ -64,12 +64,16 @@ def test_the_bundled_example_that_was_asked_for_is_submitted_without_a_question(
         ("train.py --json --force", "--json --force; what is for slurmddp stands before 'train.py'"),
         ("train.py -p low -b 4", "-p; what is for slurmddp stands before 'train.py'"),
         ("-m pkg --json", "--json; what is for slurmddp stands before '-m'"),
-        ("train.py --lr 1 --steps 5", ""),
+        ("train.py --lr 1 --steps 5 --name a", ""),
+        ("job.sh --name zz --lr 1", "--name; what is for slurmddp stands before 'job.sh'"),
+        ("job.sh --json --mem=4G", "--json --mem; what is for slurmddp stands before 'job.sh'"),
+        ("-- job.sh --name zz", ""),
         ("-- train.py --json", ""),
     ],
 )
 def test_it_says_which_of_its_own_options_the_program_gets(words, passed, tmp_path):
     (tmp_path / "train.py").touch()
+    (tmp_path / "job.sh").write_text('#!/bin/bash\nsrun python train.py "$@"\n')
     said = typed("submit", *words.split(), cwd=tmp_path).stderr.splitlines()
     assert said[:-1] == ([f"passed to the program: {passed}"] if passed else [])
 
@@ -89,3 +93,11 @@ def test_a_dry_run_says_which_line_of_an_own_script_starts_the_ranks(monkeypatch
     printed = capsys.readouterr()
     assert "line 2 starts the ranks; what stands as it was: line 3" in printed.err
     assert printed.out.startswith("#!/bin/bash\n") and "starts the ranks" not in printed.out
+
+
+@pytest.mark.parametrize("options", [[], ["--set", "lr=1,2"]])
+def test_a_sweep_of_a_batch_script_is_told_what_a_sweep_takes(options, tmp_path):
+    (tmp_path / "job.sh").write_text("#!/bin/bash\n#SBATCH --nodes=1\nsrun python train.py\n")
+    done = typed("sweep", *options, "job.sh", cwd=tmp_path, PATH="/usr/bin:/bin")
+    (said,) = done.stderr.splitlines()
+    assert done.returncode == 2 and "a sweep takes" in said and "--set lr=" in said and "train.py --lr {lr}" in said

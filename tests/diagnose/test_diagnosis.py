@@ -336,7 +336,7 @@ def test_a_job_that_gave_up_is_told_by_its_last_start_and_not_by_what_its_end_re
     happens(run, "attempt_end", status=76, reason=last)
     happens(run, "job_end", status=76, reason=f"gives up: 4 start(s) in a row failed; the last: {last}")
     found = diagnose(run, "17", {})
-    assert (found.cause, found.what) == ("gave-up", "4 attempts in a row failed")
+    assert (found.cause, found.what) == ("gave-up", "failed starts in a row: 4")
 
 
 def test_a_rank_that_its_launcher_has_ended_is_not_the_first(run):

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import textwrap
 import venv
 from importlib.metadata import version
 
@@ -118,8 +119,8 @@ def test_a_python_that_does_not_answer_says_why(tmp_path, monkeypatch, script, w
     [
         ({"version": [3, 8, 1]}, {}, "error", "is Python 3.8.1; the ranks need 3.9 or newer"),
         ({"torch": "2.13.0+cpu"}, {"gpus_per_node": "2"}, "warning", "torch 2.13.0+cpu is built for CPUs"),
-        ({"modules": {"pkg.train": False}}, {}, "error", "names the module pkg.train"),
-        ({"modules": {"pkg.train": False}}, {"setup": ("source env.sh",)}, "note", "names the module pkg.train"),
+        ({"modules": {"pkg.train": False}}, {}, "error", "needs the module pkg.train"),
+        ({"modules": {"pkg.train": False}}, {"setup": ("source env.sh",)}, "note", "needs the module pkg.train"),
     ],
 )
 def test_what_is_wrong_with_a_python_is_said(changes, asked, level, words):
@@ -149,3 +150,32 @@ def test_modules_of_the_working_folder_are_not_taken(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = probe_python(sys.executable, spec(), dict(os.environ))
     assert found["torch"] == version("torch")
+
+
+def test_what_a_script_imports_and_the_python_lacks_is_named_and_nothing_is_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "src"
+    (folder / "near").mkdir(parents=True)
+    (folder / "beside.py").touch()
+    script = """\
+        from __future__ import annotations
+        import os, sys, no_such_one.part as part
+        import beside, near
+        import slurmddp
+        from no_such_two import x
+        from .package import y
+        try:
+            import optional_one
+        except ImportError:
+            pass
+        def late():
+            import no_such_three
+        raise SystemExit("run")
+        """
+    (folder / "train.py").write_text(textwrap.dedent(script))
+    job = spec(command=("src/train.py", "--lr", "1"))
+    found = [one for one in check_python(job, os.environ) if "needs the module" in one.what]
+    assert [one.what.split()[4] for one in found] == ["no_such_one,", "no_such_two,"]
+    assert all(one.level == "error" and "pip install no_such" in one.advice for one in found)
+    (folder / "train.py").write_text("print 'an old program'")
+    assert not [one for one in check_python(job, os.environ) if "module" in one.what]

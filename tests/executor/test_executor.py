@@ -18,11 +18,14 @@ from submitit.slurm import slurm as theirs
 
 import slurmddp
 import slurmddp.executor
-from slurmddp import exit_codes
+from slurmddp import cli, exit_codes
+from slurmddp.cluster.partitions import Cluster
 from slurmddp.errors import ClusterError, RankError, UsageError
+from slurmddp.executor import executor as executor_module
 from slurmddp.executor import job as job_module
 from slurmddp.executor import parameters, run_call
 from slurmddp.executor.job import GONE, Job, query_states
+from slurmddp.runs import lookup, registry
 from slurmddp.runs.files import read_records
 from slurmddp.runs.layout import RunDir
 from slurmddp.runtime.exiting.classify import judge
@@ -224,7 +227,7 @@ def test_a_script_can_be_read_where_there_is_no_slurm(tmp_path, monkeypatch):
 
 
 def test_calls_that_are_too_large_to_pickle_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(client, "query", lambda *_: "MaxArraySize = 1001\n")
+    monkeypatch.setattr(executor_module, "query_cluster", lambda _: Cluster(max_array_size=1001))
     made = slurmddp.Executor(tmp_path / "logs", max_pickle_size_gb=1e-6)
     with pytest.raises(UsageError, match="max_pickle_size_gb"):
         made.map_array(len, ["x" * 2000] * 3)
@@ -463,9 +466,9 @@ def test_a_thousand_calls_are_one_submission(tmp_path, slurm):
     [
         ({"nodes": 99}, "--nodes 99: partition gpu has "),
         ({"slurm_partition": "short", "timeout_min": 60}, "--time 60: partition short allows at most 00:10:00"),
-        ({"slurm_partition": "nosuch"}, "--partition: 'nosuch' does not exist"),
+        ({"slurm_gpus_per_node": "h100:1"}, "--gpus-per-node h100:1: a node of partition gpu has "),
     ],
-    ids=["nodes", "time", "partition"],
+    ids=["nodes", "time", "gpus"],
 )
 def test_what_the_cluster_can_never_give_is_refused_as_submit_does(tmp_path, slurm, values, said):
     made = slurmddp.Executor(tmp_path / "logs")
@@ -477,6 +480,82 @@ def test_what_the_cluster_can_never_give_is_refused_as_submit_does(tmp_path, slu
         forced = slurmddp.Executor(tmp_path / "logs", force=True)
         forced.update_parameters(slurm_additional_parameters={"hold": True}, **values)
         slurm("scancel", forced.submit(add, 1, 2).job_id)
+
+
+@pytest.mark.usefixtures("jobs")
+@pytest.mark.parametrize(
+    ("settings", "values", "said"),
+    [
+        ({}, {"slurm_partition": "nosuch"}, r"^--partition: 'nosuch' does not exist; [^;]*$"),
+        ({}, {"slurm_setup": ["if true; then"]}, "^setup: bash cannot parse these lines: .*; correct them$"),
+        ({"python": "/no/such/python"}, {}, "^--python: there is no program '/no/such/python' here; check Executor"),
+    ],
+    ids=["partition", "set-up", "python"],
+)
+def test_what_would_end_the_job_on_its_node_is_refused_before_the_queue(tmp_path, settings, values, said):
+    made = slurmddp.Executor(tmp_path / "logs", **settings)
+    made.update_parameters(**values)
+    with pytest.raises((ClusterError, UsageError), match=said):
+        made.submit(add, 1, 2)
+    assert not (tmp_path / "logs").exists()
+
+
+def test_the_folder_of_its_jobs_is_remembered_so_that_they_are_found_by_id(tmp_path, monkeypatch):
+    monkeypatch.setattr(sbatch_command, "submit", lambda *_, **__: (JobId("17"), ""))
+    executor(tmp_path / "plain").submit(max, 1, 2)
+    executor(tmp_path / "each" / "%j").submit(max, 1, 2)
+    assert registry.known_folders() == [tmp_path / "each", tmp_path / "plain.runs"]
+    for folder, job_id in ((tmp_path / "plain.runs", "17"), (tmp_path / "each" / "18.runs", "18_3")):
+        (folder / job_id / "logs").mkdir(parents=True)
+        assert lookup.find([job_id], "jobs")[0].run.path == folder / job_id
+
+
+def test_ctrl_c_while_sbatch_works_leaves_the_call_to_the_job(tmp_path, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sbatch_command, "submit", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        executor(tmp_path / "logs").submit(max, 1, 2)
+    assert len(list((tmp_path / "logs").glob("*.0.pkl"))) == 1
+
+
+def test_slurm_is_asked_again_once_the_result_is_there(tmp_path, monkeypatch):
+    """What the call returned is there before Slurm has ended the job; an answer of before is not kept."""
+    answers = iter(["RUNNING", "RUNNING", "COMPLETED"])
+    monkeypatch.setattr(job_module, "query_states", lambda ids: dict.fromkeys(ids, next(answers)))
+    monkeypatch.setattr(Job, "watcher", job_module.Watcher(delay_s=1000))
+    job = Job(tmp_path, "5")
+    assert (job.state, job.state) == ("RUNNING", "RUNNING"), "without a result, Slurm is asked now and then"
+    utils.cloudpickle_dump(("success", 5), job.paths.result_pickle)
+    time.sleep(0.01)
+    assert job.state == "RUNNING"
+    time.sleep(0.01)
+    assert (job.state, job.state) == ("COMPLETED", "COMPLETED")
+
+
+def test_the_views_find_a_job_by_its_id(jobs, wait_for_job, slurm_env, tmp_path, monkeypatch, capfdbinary):
+    for name, value in slurm_env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+
+    def view(*words: str) -> str:
+        cli.run_command_line([*words, "--runs-dir", f"{jobs['ranks'].paths.folder}.runs"])
+        return b"".join(capfdbinary.readouterr()).decode()
+
+    ranks, failed = jobs["ranks"], jobs["failed"]
+    with pytest.raises(utils.FailedJobError):
+        failed.result()
+    ranks.results()
+    assert f"submitit: job {ranks.job_id} is " in view("status", ranks.job_id)
+    wait_for_job(failed.job_id)
+    said = view("status", failed.job_id)
+    assert "submit it again as you did before" in said and "slurmddp submit" not in said
+    assert "rank 0\n" in view("logs", ranks.job_id) and "rank 3\n" in view("logs", ranks.job_id, "--rank", "3")
+    assert "rank 2 n2 | rank 2\n" in view("logs", ranks.job_id, "--all")
+    assert "no such luck" in view("logs", failed.job_id, "--errors")
+    assert f"submitit (job {failed.job_id}), FAILED: the program raised" in view("diagnose", failed.job_id)
+    assert "a job has ranks only while it runs" in view("stacks", failed.job_id)
 
 
 def record_end(folder, job_id, text):
@@ -753,7 +832,7 @@ def test_a_lost_answer_is_looked_for_and_asked_for_again(tmp_path, monkeypatch):
 
 def test_more_calls_than_an_array_may_have_make_several(tmp_path, monkeypatch):
     numbers = iter(range(1, 9))
-    monkeypatch.setattr(client, "query", lambda *_: "MaxArraySize            = 600\n")
+    monkeypatch.setattr(executor_module, "query_cluster", lambda _: Cluster(max_array_size=600))
     monkeypatch.setattr(sbatch_command, "submit", lambda *_, **__: (JobId(str(next(numbers))), ""))
     jobs = executor(tmp_path / "logs").map_array(abs, range(1300))
     assert [job.job_id for job in jobs[599:601]] == ["1_599", "2_0"]
@@ -773,7 +852,7 @@ def test_a_second_array_that_is_refused_leaves_word_of_the_first(tmp_path, monke
             raise ClusterError("sbatch refused the job: QOSMaxSubmitJobPerUserLimit")
         return JobId("17"), ""
 
-    monkeypatch.setattr(client, "query", lambda *_: "MaxArraySize = 1001\n")
+    monkeypatch.setattr(executor_module, "query_cluster", lambda _: Cluster(max_array_size=1001))
     monkeypatch.setattr(sbatch_command, "submit", submit)
     made = executor(tmp_path / "logs")
     with pytest.raises(ClusterError, match=r"QOSMax.*; the first 1001 calls are queued, as \['17'\]"):

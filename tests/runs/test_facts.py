@@ -149,7 +149,6 @@ def test_a_job_without_records_has_come_to_what_slurm_says(run, state, exit_stat
     found = by_slurm(run, state, exit_status)
     assert found.kind is kind
     assert found.word == (state if state != "FAILED" else MEANINGS[kind].word)
-    assert found.needs_exit_status == (state == "FAILED" and not exit_status)
 
 
 @pytest.mark.parametrize(
@@ -186,6 +185,19 @@ def test_an_attempt_without_an_end_has_that_of_its_job_or_was_requeued(run):
     assert attempts(run, "TIMEOUT") == [("0.0", Kind.REQUEUED), ("1.0", Kind.TIME_LIMIT)]
     assert attempts(run, "PENDING") == [("0.0", Kind.REQUEUED), ("1.0", Kind.REQUEUED)]
     assert attempts(run, "ANOTHER") == [("0.0", Kind.REQUEUED), ("1.0", Kind.KILLED)]
+
+
+def test_each_return_to_the_queue_is_told_also_where_rank_0_has_told_an_end(run):
+    def stopped(attempt, status=76):
+        return {**event("end", 2, status=status, reason="SIGTERM"), "attempt": attempt}
+
+    write(run, started(), stopped("0.0"), started("1.0"), stopped("1.0"), started("2.0"))
+    slurm = JobInfo(job_id="7", state="RUNNING", source="squeue")
+    assert facts.read_job(run, "7", slurm).requeues == ((2.0, "SIGTERM"), (2.0, "SIGTERM"))
+    write(run, started(), stopped("0.0"))
+    assert facts.read_job(run, "7", slurm._replace(state="PENDING")).requeues == ((2.0, "SIGTERM"),)
+    write(run, started(), stopped("0.0", 0), started("1.0"))
+    assert facts.read_job(run, "7", slurm).requeues == (), "it was done"
 
 
 def test_the_last_durable_step_is_a_fact(run):

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurmddp.config import resolve
 from slurmddp.config.batch_script import check_batch_script, is_batch_script, parse_batch_script
 from slurmddp.config.job_files import read_batch_script
 from slurmddp.config.job_spec import JobSpec
@@ -199,3 +200,53 @@ def test_a_hostile_name_is_not_run(tmp_path, monkeypatch):
     environ = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": "1"}
     subprocess.run(["bash"], input=text.replace(b"srun python", b": srun python"), env=environ, check=False, timeout=60)
     assert not (tmp_path / "pwned").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "what", "typed"),
+    [
+        ("python train.py", "python starts one process", "train.py"),
+        ("uv run $PY -u a.py --c b.py", "$PY starts one process", "a.py"),
+        ("time ./a.py", "./a.py starts one process", "./a.py"),
+        ("python prepare.py\npython train.py", "python starts one process", "prepare.py"),
+        ("python -m torch.distributed.run --nproc-per-node 8 -m a.b", "python starts its processes", "-m a.b"),
+        ("torchrun --nproc-per-node 8 a.py", "torchrun starts its processes", "a.py"),
+        ("accelerate launch a.py", "accelerate starts its processes", "a.py"),
+    ],
+)
+def test_a_launch_on_the_first_of_several_nodes_is_told_with_what_to_type(line, what, typed):
+    text = f"#!/bin/bash\n{line}\n".encode()
+    *_, told = find_launch("job.sh", text, nodes=2)[1]
+    said = f"'job.sh', line 2: {what} on the first of 2 nodes alone; to start one for each GPU, type: "
+    assert told == f"{said}slurmddp submit --nodes 2 {typed} ..."
+    assert not any("nodes alone" in line for line in find_launch("job.sh", text)[1])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            "srun python a.py",
+            "srun torchrun a.py",
+            "mpirun python a.py",
+            "bash run.sh",
+            "python prepare.py\nbash run.sh",
+        ),
+        *(
+            "python a.py &\nwait",
+            "for i in 1 2; do\npython a.py &\ndone\nwait",
+            "accelerate launch --use_deepspeed a.py",
+        ),
+    ],
+)
+def test_a_launch_on_all_nodes_or_that_is_not_known_is_not_told(line):
+    assert not any("nodes alone" in one for one in find_launch("x", f"#!/bin/bash\n{line}\n".encode(), nodes=2)[1])
+
+
+def test_the_nodes_are_those_of_the_script_and_those_that_were_typed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("job.sh").write_text("#!/bin/bash\n#SBATCH -N 2\npython a.py\n")
+    for options, told in (({}, ("first of 2 nodes",)), ({"nodes": 3}, ("first of 3 nodes",)), ({"nodes": 1}, ())):
+        job = resolve.resolve(options=options, words=("job.sh",), job_file=None, environ={}, configuration=())
+        found = build_script(job.spec).notices
+        assert len(found) == len(told) and all(words in line for words, line in zip(told, found, strict=True))

@@ -27,7 +27,7 @@ def submit(slurm, slurm_env, tmp_path, monkeypatch, capfd):
         ended = cli.run_command_line(["submit", "--ntasks-per-node=1", *options, "train.py", *words])
         printed = capfd.readouterr()
         assert ended == status, printed.err
-        ids.extend(printed.out.split())
+        ids.extend(() if "--dry-run" in options else printed.out.split())
         return printed
 
     yield submit
@@ -157,6 +157,27 @@ def test_a_run_that_never_started_is_replaced(submit, slurm, wait_for_job):
     assert [path.name for path in Path("jobs").iterdir() if path.is_dir()].count("train") == 1
 
 
+def test_a_run_that_failed_at_once_is_replaced_and_one_that_trained_is_not(submit, slurm, wait_for_job):
+    def end(*kinds, took_s=5.0, status=77):
+        head = {"job": job_id, "attempt": "0.0", "rank": None, "host": "n1"}
+        kinds = ("attempt_start", *kinds, "attempt_end")
+        lines = [{"event": kind, "time": index * took_s / (len(kinds) - 1), **head} for index, kind in enumerate(kinds)]
+        RunDir(Path.cwd() / "jobs" / "train").events.write_text(
+            "".join(json.dumps(line | {"status": status}) + "\n" for line in lines)
+        )
+
+    submit("--lr", "0.x")
+    gone(slurm, wait_for_job, job_id := pretend("train"))
+    for trained in ({"took_s": 600.0}, {"status": 76}):
+        end(**trained)
+        assert "this is run train-2" in submit("--lr", "0.1", options=("--dry-run",)).err
+    end("loop")
+    assert "this is run train-2" in submit("--lr", "0.1", options=("--dry-run",)).err
+    end()
+    assert "this is run" not in submit("--lr", "0.1").err
+    assert [path.name for path in Path("jobs").iterdir() if path.is_dir()] == ["train"]
+
+
 def test_a_name_that_was_given_stays(submit, slurm, wait_for_job):
     submit("--lr", "0.1", options=["--hold", "--name", "mine"])
     gone(slurm, wait_for_job, pretend("mine"))
@@ -187,6 +208,8 @@ def test_the_question_of_another_run_does_not_hide_what_the_cluster_rules_out(su
     pretend("train", step=20)
     gone(slurm, wait_for_job, job_id)
     said = submit("--lr", "0.2", status=2, options=("--hold", "-p", "nosuch")).err
-    assert "run train has the checkpoint of step 20" in said and "\n--partition: 'nosuch' does not exist; " in said
-    assert "\n--nodes 9: partition " in submit("--lr", "0.2", status=2, options=("-N", "9")).err
+    assert (
+        "\nrun train has the checkpoint of step 20" in said and "Error: --partition: 'nosuch' does not exist; " in said
+    )
+    assert "Error: --nodes 9: partition " in submit("--lr", "0.2", status=2, options=("-N", "9")).err
     assert not Path("jobs/train-2").exists()

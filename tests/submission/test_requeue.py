@@ -122,7 +122,8 @@ def test_a_run_is_known_by_its_name_while_one_of_its_jobs_is_in_the_queue(here, 
     wait_for_job(number)
     status, _, err = typed("requeue", name)
     assert status == 1
-    again = f"to go on from its last checkpoint type: slurmddp submit jobs/{name}/spec.toml\n"
+    spec = Path.cwd() / "jobs" / name / "spec.toml"
+    again = f"to go on, type: slurmddp submit {spec} (starts COMMAND again, which must find its own checkpoint)\n"
     assert err == f"Error: run {name} has no job that runs or waits; {again}"
     assert typed("requeue", number) == (1, "", f"Error: job {number} is CANCELLED and stays so; {again}")
     assert wait_for_job(number)["JobState"] == "CANCELLED"

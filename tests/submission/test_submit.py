@@ -219,14 +219,26 @@ def test_a_dry_run_refuses_what_submit_refuses_and_writes_nothing(environ, name,
     RunDir(tmp_path / "jobs" / name).attempt("1", "0.0").mkdir(parents=True)
     before = sorted(path.name for path in tmp_path.rglob("*"))
     said = submitted(name, environ, "--dry-run", "--partition=short", "--time=2:00:00", "train.py", "x")[2].splitlines()
-    assert "started with another command: 'x' was added" in said[0]
-    assert "--time 2:00:00: partition short allows at most" in said[1]
-    assert "belongs to job" in said[2]
+    assert "--time 2:00:00: partition short allows at most" in said[0]
+    assert "started with another command: 'x' was added" in said[-2]
+    assert "belongs to job" in said[-1]
     said = submitted(f"{name}-b", environ, "--dry-run", "--after=99999999", "--time=0", "train.py")[2]
     assert "Slurm does not know job 99999999: this job would not wait for it" in said
     status, out, _ = submitted(f"{name}-b", environ, "--dry-run", "--json", "train.py")
     assert status == 0 and json.loads(out)["jobs"][0]["text"].startswith("#!/bin/bash")
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
+
+
+def test_a_refused_value_is_told_before_the_question_of_the_run(environ, name, tmp_path, slurm):
+    Path("train.py").write_text("")
+    assert submitted(name, environ, "--hold", "train.py")[0] == 0
+    RunDir(tmp_path / "jobs" / name).attempt("1", "0.0").mkdir(parents=True)
+    slurm("scancel", f"--name={name}")
+    status, _, said = submitted(name, environ, "--partition=nosuch", "train.py", "x")
+    assert status == 3 and said.startswith("Error: --partition: 'nosuch' does not exist")
+    status, _, said = submitted(name, environ, "--nodelist=nosuch", "train.py", "x")
+    assert status == 3 and said.startswith("Error: sbatch would refuse the job: ")
+    assert "was started with another command" in submitted(name, environ, "train.py", "x")[2]
 
 
 ASKED = {"job_name": "x", "nodes": 2, "partition": "gpu", "time": "0:50"}

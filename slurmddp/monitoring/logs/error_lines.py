@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from slurmddp.diagnose.line_meanings import means
 from slurmddp.diagnose.rule_types import compile_set
-from slurmddp.diagnose.rules import load_rules
+from slurmddp.diagnose.rules import find_rule, load_rules
 from slurmddp.monitoring.logs.merge import Line
 from slurmddp.runs.log_tail import relative_path
 
@@ -27,8 +27,8 @@ _RANK: Final = re.compile(rb"^\[rank\d+\]: ?")
 def keep_decisive(found: Iterable[Line], evidence: Container[tuple[str, int]]) -> tuple[list[Line], int]:
     """Return at most MOST_DECISIVE of the lines, in their order, and how many more there are.
 
-    Those of the `evidence`, by path and number, come before all others; then those that are not indented, that no
-    launcher or tracker prints at every end, and that no line before repeats.
+    Those of the `evidence`, by path and number, come before all others; then those that are not indented, that are no
+    consequence and of no usual end, and that no line before repeats. Of the rest none stands before the evidence.
     """
     lines = [*found]
     texts = [_RANK.sub(b"", line.text).decode("utf-8", "replace").rstrip() for line in lines]
@@ -36,10 +36,14 @@ def keep_decisive(found: Iterable[Line], evidence: Container[tuple[str, int]]) -
 
     def weigh(index: int) -> tuple[bool, bool, int]:
         text, line = texts[index], lines[index]
+        rule = find_rule(text)
         is_vague = first[text] != index or text.startswith((" ", "\t")) or means(text, "closing")
-        return (relative_path(line.source.path), line.number) not in evidence, bool(is_vague), index
+        is_vague = is_vague or bool(rule and rule[0].role == "consequence")
+        return (relative_path(line.source.path), line.number) not in evidence, is_vague, index
 
-    kept = sorted(sorted(range(len(lines)), key=weigh)[:MOST_DECISIVE])
+    weighed = sorted(map(weigh, range(len(lines))))
+    reason = min((index for is_other, _, index in weighed if not is_other), default=0)
+    kept = sorted(index for _, is_vague, index in weighed[:MOST_DECISIVE] if index >= reason or not is_vague)
     return [lines[index] for index in kept], len(lines) - len(kept)
 
 

@@ -17,7 +17,8 @@ from slurmddp.runs.layout import RunDir
 
 Kind = Literal["batch", "node", "rank"]
 
-_FILE: Final = re.compile(r"(node-)?([0-9]+)\.out")
+_FILE: Final = re.compile(r"(node-)?([0-9]+)\.(?:out|stdout)")
+"""An executor's job keeps standard output and standard error apart: `0.stdout` and `0.out`."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,9 @@ def attempt_sources(
     """Return the existing files of these ranks in order; for None, those of all ranks and of the launchers."""
     hosts = hosts or Hosts(run, job_id, attempt)
     if ranks is not None:
-        named = ((rank, run.rank_log(job_id, attempt, rank)) for rank in sorted(ranks))
-        return [Source(path, "rank", rank, attempt, hosts) for rank, path in named if path.exists()]
+        logs = [(rank, run.rank_log(job_id, attempt, rank)) for rank in sorted(ranks)]
+        logs += [(rank, path.with_suffix(".stdout")) for rank, path in logs]
+        return [Source(path, "rank", rank, attempt, hosts) for rank, path in logs if path.exists()]
     folder, found = run.attempt(job_id, attempt), list[Source]()
     for name in os.listdir(folder) if folder.is_dir() else ():  # noqa: PTH208 names alone: there may be thousands
         if match := _FILE.fullmatch(name):

@@ -104,7 +104,8 @@ class Selection:
         missing: frozenset[int] = (self.ranks or frozenset()) - {source.number for source in found} - {0}
         if missing:
             there = [source.number for source in log_files.attempt_sources(self.run, self.job_id, attempt, None)]
-            known = f"the last with output is {max(there)}" if there else "no rank has a file there"
+            known = f"the ranks print into the output of the script; type: slurmddp logs {self.run.path.name}"
+            known = f"the last with output is {max(there)}" if there else known
             raise UsageError(f"rank {min(missing)} has no output in attempt {attempt} of job {self.job_id}; {known}")
         return found
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, Final, cast
 
-from slurmddp.monitoring.status.job_status import JobStatus, Progress, count_gpus, last_seen, read_progress
+from slurmddp.monitoring.status.job_status import JobStatus, Progress, last_seen, read_progress
 from slurmddp.monitoring.status.slurm_answers import FEW, Answers, RequestedJob
 from slurmddp.outcome import Kind, Outcome
 from slurmddp.runs.allocations import Allocation, allocations_of, list_allocations
@@ -16,7 +16,7 @@ from slurmddp.runs.files import TAIL_BYTES
 from slurmddp.runs.history import History, read_newest, read_outline
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target
-from slurmddp.runs.submissions import Origin, read_origin, settings_of, submissions
+from slurmddp.runs.submissions import Origin, count_gpus, read_origin, settings_of, submissions
 from slurmddp.slurm.hostlist import try_expand
 from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.slurm.pending_reasons import explain
@@ -153,7 +153,7 @@ class _RunHistories:
 def _from_row(job: RequestedJob, row: JobInfo, answers: Answers, histories: _RunHistories) -> JobStatus:
     run, job_id = job.run, job.job_id if job.ref.is_task and row.ref.is_task_list else row.job_id
     facts = histories.read_job(run, job_id, row, silent=False) if run else None
-    if run and facts and facts.outcome.needs_exit_status:
+    if run and facts and facts.outcome.kind is Kind.FAILED and facts.outcome.status is None:  # it has recorded nothing
         row = answers.add_exit_status(row)
         facts = histories.read_job(run, job_id, row, silent=False)
     outcome = facts.outcome if facts else judge_by_slurm(row)
@@ -164,7 +164,7 @@ def _from_row(job: RequestedJob, row: JobInfo, answers: Answers, histories: _Run
     return JobStatus(
         job_id=job_id,
         run=run,
-        name=run.path.name if run else row.name,
+        name=run.path.name if run and job.name else row.name,
         outcome=outcome,
         reason=reason,
         meaning=_meaning(outcome, reason, job_id, row),

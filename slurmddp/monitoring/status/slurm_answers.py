@@ -27,7 +27,7 @@ SLACK: Final = timedelta(minutes=5)
 
 @dataclass(frozen=True, eq=False)
 class RequestedJob:
-    """A job whose status is wanted, with the record of its submission; empty for a job of no run."""
+    """A job whose status is wanted, with the record of its submission; empty for a job of no run or an executor's."""
 
     job_id: str
     run: RunDir | None = None
@@ -132,7 +132,7 @@ def matching_rows(wanted: RequestedJob, rows: Iterable[JobInfo]) -> list[JobInfo
             waiting = task_indices(row.job_id) if row.ref.is_task_list else frozenset[int]()
             if waiting is not None and ref.task_index not in waiting:
                 continue
-        if wanted.run and row.name not in ("", wanted.name):
+        if wanted.name and row.name not in ("", wanted.name):
             break
         own.append(row)
     return own

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from slurmddp.diagnose.rules import load_rules
-from slurmddp.monitoring.logs.error_lines import Errors
+from slurmddp.monitoring.logs.error_lines import Errors, keep_decisive
 from slurmddp.monitoring.logs.log_files import Source
 from slurmddp.monitoring.logs.merge import Line
+from slurmddp.runs.log_tail import relative_path
 
 RULES = [rule for rule in load_rules().own if rule.regex]
 
@@ -63,3 +64,14 @@ def test_tracebacks_are_whole_though_ranks_are_mixed():
         line("step 6"),
     ]
     assert chosen(*lines) == [found.text.decode().rstrip() for found in lines[:7]]
+
+
+def test_what_only_follows_stands_not_before_the_reason(tmp_path):
+    """Ranks that were ended because another one failed may print before it has: as in one output of a batch script."""
+    ended = b"SIGTERM received: another rank has ended, or the job must stop, as rank 0 says then; status 76\n"
+    texts = [b"run.sh: line 3: module: command not found\n", ended, ended, ended, b"ValueError: boom\n", ended]
+    source = Source(tmp_path / "7.out", "batch")
+    found = [Line(text, source, "0.0", number=number) for number, text in enumerate(texts, 1)]
+    kept, left = keep_decisive(found, {(relative_path(source.path), 5)})
+    assert [line.number for line in kept] == [1, 5, 6] and left == 3
+    assert [line.number for line in keep_decisive(found, {("another", 5)})[0]] == [1, 2, 3, 4, 5, 6]

@@ -170,7 +170,7 @@ def test_programs_that_do_not_end_are_left(says, monkeypatch):
     events(submitted("a", "17"), {"time": time.time(), "event": "job_end", "status": 0, "reason": "done"})
     environ = says(**dict.fromkeys(("squeue", "sacct", "scontrol"), "exec sleep 60"))
     (status,) = seen(["a"], environ)
-    assert (status.state, status.source, status.exit_status) == ("COMPLETED", "files", "0:0")
+    assert (status.state, status.source, status.outcome.exit_status) == ("COMPLETED", "files", "0:0")
     assert status.ended and status.age_s >= 0
     assert "scontrol did not end" in status.silence
 
@@ -377,7 +377,7 @@ def test_jobs_on_a_real_slurm(typed, until, slurm, slurm_env, sandbox, tmp_path)
         assert told[0] == 1 and json.loads(told[1])["jobs"][0]["diagnosis"]["rank"] == 0
         assert "is FAILED" in told[2] and "ValueError: boo" in told[2]
         failed = seen([f"{name}f"], slurm_env)[0]
-        assert (failed.phase, failed.exit_status) == ("failed", "77:0") and "ValueError: boo" in failed.meaning
+        assert (failed.phase, failed.outcome.exit_status) == ("failed", "77:0") and "ValueError: boo" in failed.meaning
         waiting = seen([waits], slurm_env)[0]
         assert (waiting.phase, waiting.reason, waiting.run.path.name) == ("queued", "JobHeldUser", f"{name}w")
         assert f"scontrol release {waits}" in waiting.meaning and waiting.expected_start is None
