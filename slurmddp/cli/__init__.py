@@ -32,6 +32,8 @@ _COMMANDS: Final = {
     "report": ("slurmddp.cli.report", "Write a run as one HTML page: attempts, goodput, curves, cause."),
     "tensorboard": ("slurmddp.cli.tensorboard", "Show runs in TensorBoard."),
     "compare": ("slurmddp.cli.compare", "Compare the models of ranks or runs."),
+    "setup": ("slurmddp.cli.remote", "Look at the machine of --host, and put slurmddp there."),
+    "pull": ("slurmddp.cli.remote", "Fetch a run's model, logs and report from --host."),
     "cluster": ("slurmddp.cli.cluster", "Show the partitions: GPUs, CPUs, memory, limits, preemption."),
     "nodes": ("slurmddp.cli.nodes", "Show what speaks against which node, with its age."),
     "sandbox": ("slurmddp.cli.sandbox", "Start a real Slurm on this machine, to try jobs."),
@@ -42,6 +44,9 @@ _COMMANDS: Final = {
 
 _TITLES: Final = {"init": "Start", "status": "Watch", "diagnose": "Look back", "cluster": "Cluster", "config": "Tools"}
 """The headings of `--help`, by the command that follows each."""
+
+_HERE: Final = ("init", "run", "sandbox", "config")
+"""The commands about this machine, which a host of the configuration is not for."""
 
 _NOT_WRITTEN: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EAGAIN)
 """Errors of standard output or a disk that no file name comes with."""
@@ -85,8 +90,10 @@ class _LazyGroup(click.Group):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if error.possibilities:
-                raise
+            import difflib
+
+            if near := difflib.get_close_matches(error.option_name, error.possibilities or (), cutoff=0.75):
+                raise click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx) from error
             raise UsageError(_explain_early_option(error.option_name, typed)) from error
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -103,6 +110,10 @@ class _LazyGroup(click.Group):
         """Find the command that the first word names; an error for another word says which command may be meant."""
         if args and not args[0].startswith("-") and args[0] not in _COMMANDS:
             raise UsageError(_explain_unknown_command(args))
+        if _is_for_host(ctx, args):
+            from slurmddp.cli.remote import forward
+
+            return args[0], click.Command(args[0], callback=lambda: forward(args)), []
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -114,6 +125,19 @@ class _LazyGroup(click.Group):
                 formatter.write_heading(_TITLES[name])
             with formatter.indentation():
                 formatter.write_dl([(name.ljust(width), text)])
+
+
+def _is_for_host(ctx: click.Context, args: list[str]) -> bool:
+    """Return whether a command line is to run on another machine, which --host or the configuration names."""
+    typed = ctx.params.get("host")
+    is_help = args[0].startswith("-") or args[1:2] in (["-h"], ["--help"])
+    if is_help or args[0] in ("setup", "pull") or ctx.params.get("over_ssh") or ctx.resilient_parsing:
+        return False
+    if typed is not None or args[0] in _HERE:
+        return bool(typed)
+    from slurmddp.config.job_files import find_remote
+
+    return bool(find_remote(Path.cwd(), args, os.environ).get("host"))
 
 
 def commands_with(option: str) -> list[str]:
@@ -156,14 +180,26 @@ def _explain_unknown_command(args: list[str]) -> str:
 
 @click.group(cls=_LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
+@click.option("--host", metavar="HOST", help="Run the command on this machine, by ssh.")
+@click.option("--remote-dir", metavar="DIR", help="The folder for projects there.  [default: slurmddp]")
+@click.option("--yes", is_flag=True, help="With --host: send the code also if it is large.")
+@click.option("--over-ssh", nargs=2, hidden=True)
 @click.pass_context
-def group(context: click.Context) -> None:
+def group(context: click.Context, /, *, host: str | None, over_ssh: tuple[str, str] | None, **_: object) -> None:
     """Run a training script as a multi-node PyTorch DDP job on Slurm.
 
     slurmddp submit --nodes 2 --gpus-per-node 8 train.py --lr 0.1
 
     slurmddp help COMMAND shows the options of a command; slurmddp alone shows where you are.
     """
+    if over_ssh:
+        from slurmddp.remote.connection import begin
+
+        begin(*over_ssh)
+    if context.invoked_subcommand is None and host:
+        from slurmddp.cli.remote import forward
+
+        context.exit(forward([]))
     if context.invoked_subcommand is None:
         from slurmddp.cli.overview import print_overview
 

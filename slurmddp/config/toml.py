@@ -19,9 +19,11 @@ from slurmddp.text import escape_text, mask_secrets, quote_value
 _PATHS: Final = ("template", "setup-file", "venv", "runs-dir")
 _MAYBE_PATHS: Final = ("python", "conda")
 PATH_KEYS: Final = (*_PATHS, *_MAYBE_PATHS, "container")
-_PROFILE_KEYS: Final = (*(key for key in JOB_FIELDS if key != "profile"), *ALIASES, "worker")
+REMOTE_KEYS: Final = ("host", "remote-dir")
+_JOB_KEYS: Final = (*(key for key in JOB_FIELDS if key != "profile"), *ALIASES, "worker")
+_PROFILE_KEYS: Final = (*_JOB_KEYS, *REMOTE_KEYS)
 CONFIGURATION_KEYS: Final = (*_PROFILE_KEYS, "profile")
-JOB_FILE_KEYS: Final = (*CONFIGURATION_KEYS, "command", "recorded")
+JOB_FILE_KEYS: Final = (*_JOB_KEYS, "profile", "command", "recorded")
 
 _MAX_DEPTH: Final = 100
 _Byte = Annotated[int, msgspec.Meta(gt=0, lt=256)]
@@ -159,6 +161,8 @@ def _check_keys(table: Any, keys: Sequence[str], place: Callable[..., str]) -> N
             raise UsageError(f"{place()}: there is no table [{escape_text(key)}]; write its keys without it; {tables}")
         if key not in keys:
             raise unknown(key, keys, place())
+        if key in REMOTE_KEYS and not isinstance(table[key], str):
+            raise UsageError(f'{place()}, key {key}: {quote_value(table[key])} is not a string, as in {key} = "name"')
     worker = table.get("worker", {})
     if not isinstance(worker, dict):
         raise UsageError(f"{place()}, key worker: {quote_value(worker)} is not a table of the worker's options")

@@ -1,0 +1,41 @@
+"""Looks at another machine, and puts slurmddp there: one folder with this version, which no training needs."""
+
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+from slurmddp.errors import ClusterError
+from slurmddp.remote.connection import Host
+from slurmddp.script.quoting import shell
+from slurmddp.version import __version__
+
+_LOOK: Final = """for python in python3.14 python3.13 python3.12 python3.11 python3 ''; do
+  "$python" -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break
+done
+for program in "$python" rsync sbatch; do command -v "$program" || echo; done; "$found" --version 2>/dev/null || echo"""
+_PROGRAM: Final = '#!/bin/sh\\nexec "%s/bin/python" -P -m slurmddp "$@"\\n'
+_OF_RANKS: Final = ("torch", "numpy", "submitit")
+"""What only ranks and programs import: they have a Python of their own."""
+
+
+def look(host: Host) -> dict[str, str]:
+    """Return where the programs are there, and the version of slurmddp. Raises ClusterError for a missing program."""
+    python, rsync, sbatch, said = host.run(f"{host.find_slurmddp}; {_LOOK}").split("\n")[:4]
+    found = {"Python 3.11 or newer with venv": python, "rsync": rsync, "sbatch": sbatch}
+    if missing := " and no ".join(program for program, path in found.items() if not path):
+        raise ClusterError(f"{host.name} has no {missing}; install it, or load its module in ~/.bash_profile there")
+    return {"python": python, "rsync": rsync, "sbatch": sbatch, "slurmddp": said.rpartition(" ")[2]}
+
+
+def install(host: Host, python: str) -> None:
+    """Install the version that runs here into a folder of its own there; its program comes last."""
+    place, package = shell(f"{host.folder}/.slurmddp/{__version__}"), Path(__file__).parents[1]
+    needed = [one for one in metadata.requires("slurmddp") or () if ";" not in one and not one.startswith(_OF_RANKS)]
+    where = "bin/python -c 'import sysconfig; print(sysconfig.get_path(\"purelib\"))'"
+    make = f"{shell(python)} -m venv --clear . && bin/python -m pip install --quiet {shell(needed)} && {where}"
+    packages = host.run(f"mkdir -p -- {place} && cd -- {place} && {make}").rstrip("\n")
+    about = metadata.distribution("slurmddp").locate_file(f"slurmddp-{__version__}.dist-info")
+    host.rsync(packages, "--exclude=__pycache__", str(package), str(about), "HOST:")
+    if not (package / "templates").exists():  # a work tree has them beside the package
+        host.rsync(packages, f"{package.parent}/templates", f"{package.parent}/examples", "HOST:slurmddp/")
+    host.run(f'cd -- {place} && printf {shell(_PROGRAM)} "$PWD" >bin/slurmddp && chmod +x bin/slurmddp')

@@ -1,0 +1,76 @@
+"""What travels between this machine and another: the code there, a run's model, logs and report back."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from slurmddp.config.job_files import SENT
+from slurmddp.errors import UsageError
+from slurmddp.remote.connection import Host
+from slurmddp.runs.layout import RunDir
+from slurmddp.script.quoting import shell
+from slurmddp.script.snapshot import list_code
+from slurmddp.text import count
+
+MOST_BYTES: Final = 100 * 10**6
+"""Of more than this it is asked first."""
+_UPDATE: Final = f"""here=$(pwd -P)
+while IFS= read -r -d '' path && [ -n "$path" ]; do
+  folder=./$path; folder=${{folder%/*}}
+  [ "$(cd -P -- "$folder" 2>/dev/null && pwd -P)" = "$here${{folder#.}}" ] && rm -f -- "./$path"
+done
+cat >{SENT}.new && mv -f {SENT}.new {SENT}"""
+"""Removes files, unless a folder on the way to them is a link by now, and writes the list of what was sent.
+
+The input is their paths, an empty one, and the list; each path ends with a NUL, so that a cut one is told from a whole.
+"""
+_RESULTS: Final = ("/model.pt", "/rank-*.pt", "/report.html", "/logs/", "/logs/**")
+
+
+def send_code(host: Host, top: Path, confirm: Callable[[str], None], notice: Callable[[str], None]) -> None:
+    """Send what git tracks or does not ignore; `confirm` raises if the user refuses a large project.
+
+    The list of what was sent is kept there: size, time, mode and path of each file. Raises ClusterError.
+    """
+    folder = f"{host.folder}/{top.name}"
+    enter = f"cd -- {shell(folder)}"
+    listed = host.run(f"mkdir -p -- {shell(folder)} && {enter} && {{ cat {SENT} 2>/dev/null || :; }}")
+    before, now = set(listed.split("\0")[:-1]), {}
+    for path in list_code(top):
+        info = (top / path).lstat()
+        now[f"{info.st_size} {info.st_mtime_ns} {info.st_mode:o} {path}"] = path
+    gone = {line.split(" ", 3)[3] for line in before} - {*now.values()}
+    changed = now.keys() - before
+    if changed or gone:
+        size = sum(int(line.split(" ")[0]) for line in changed)
+        what = f"send {count(len(changed), 'file')} with {size / 1e6:.1f} MB to {host.name}:{folder}"
+        (confirm if size > MOST_BYTES else notice)(f"{what}{f', and remove {len(gone)} there' * bool(gone)}")
+        pending = {*before, *(f"0 0 0 {path}" for path in now.values())}
+        host.run(f"{enter} && {{ {_UPDATE}; }}", _join(*gone, "", *pending))
+    host.rsync(folder, "-z", "--from0", "--files-from=-", f"{top}/", "HOST:", given=_join(*now.values()))
+    if changed or gone:
+        host.run(f"{enter} && {{ {_UPDATE}; }}", _join("", *now))
+
+
+def _join(*lines: str) -> bytes:
+    return os.fsencode("".join(f"{line}\0" for line in lines))
+
+
+def pull_run(host: Host, far: Path, runs_dir: str) -> Path:
+    """Fetch a run from its folder there, whole or not at all; return its folder here.
+
+    What a cut connection has left in a hidden folder is used by the next try. Raises UsageError where the folder is
+    that of a run of this machine, ClusterError when the connection is lost.
+    """
+    run, part = RunDir.named(runs_dir, far.name), RunDir.named(runs_dir, f".{far.name}.pulled")
+    if run.submissions.exists() or run.events.exists():
+        raise UsageError(f"{run.path} is a run of this machine; give another folder: --runs-dir DIR")
+    part.create()
+    host.rsync(
+        str(far), "--partial", *(f"--include={one}" for one in _RESULTS), "--exclude=*", "HOST:", f"{part.path}/"
+    )
+    shutil.rmtree(run.path, ignore_errors=True)
+    part.path.rename(run.path)
+    return run.path

@@ -1,0 +1,338 @@
+"""`slurmddp --host`, over a real sshd in front of a real Slurm."""
+
+import json
+import os
+import pty
+import random
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from far_machine import free_port, start_sshd
+from polling import until
+from users import open_to_all
+
+from slurmddp.remote.travel import MOST_BYTES
+
+ONE = ("-N1", "--ntasks-per-node", "1")
+HOSTILE = [
+    "",
+    " ",
+    "a b",
+    "'",
+    '"',
+    "$HOME",
+    "$(id)",
+    "`id`",
+    "!x",
+    "\\",
+    "a\nb",
+    "\t",
+    "*",
+    "~",
+    "-m",
+    "--",
+    "ü",
+    "\udcff",
+    "%j",
+]
+
+
+def cut(cluster):
+    """End the shared connection as a network does that is gone: no process of either end is told."""
+    master = Path(cluster.environ["XDG_RUNTIME_DIR"], "slurmddp")
+    for path in master.glob("*"):
+        said = subprocess.run(
+            ["ssh", "-O", "check", "-S", path, "x"], capture_output=True, text=True, check=False
+        ).stderr
+        if found := re.search(r"pid=(\d+)", said):
+            os.kill(int(found[1]), signal.SIGKILL)
+        path.unlink(missing_ok=True)
+
+
+def left_there(word):
+    """Return the processes of slurmddp there that have a word on their command line."""
+    listed = subprocess.run(["ps", "-wweo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in listed.splitlines() if "--over-ssh" in line and word in line and "ssh -" not in line]
+
+
+def test_setup_shows_what_is_missing_and_installs_one_folder(bare_cluster, tmp_path):
+    shutil.rmtree(bare_cluster.home / "slurmddp", ignore_errors=True)
+    shown = bare_cluster.run("setup", cwd=tmp_path)
+    assert re.search(r"slurmddp +missing", shown.stdout)
+    assert "type: slurmddp --host cluster setup --yes" in shown.stderr
+    assert (
+        "has no slurmddp; type: slurmddp --host cluster setup --yes"
+        in bare_cluster.run("status", cwd=tmp_path, status=3).stderr
+    )
+    before = {*bare_cluster.home.iterdir()}
+    installed = bare_cluster.run("setup", "--yes", cwd=tmp_path)
+    assert re.search(r"slurmddp +[0-9.]+\n", installed.stdout) and not installed.stderr
+    made = {*bare_cluster.home.iterdir()} - before
+    assert {path.name for path in made if not path.name.startswith(".")} == {"slurmddp"}
+    assert "type:" not in bare_cluster.run("setup", cwd=tmp_path).stderr
+
+
+def test_a_changed_and_an_untracked_file_travel_with_hostile_names_and_words(cluster, project):
+    names = ["new.txt", "a b.txt", "a\nb.txt", "'.txt", "$HOME.txt", "-rf.txt", "ü.txt", "deep/er/x.txt"]
+    for name in names:
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(name)
+    with (project / "train.py").open("a") as file:
+        file.write("print('changed')\n")
+    (project / "job.sh").write_text("gone here soon")
+    words = [word for word in HOSTILE if word != "\udcff"] + [os.fsdecode(b"\xff")]
+    done = cluster.run("submit", *ONE, "--wait", "train.py", *words, cwd=project)
+    assert re.fullmatch(r"\d+\n", done.stdout)
+    assert f"send {len(names) + 3} files with 0.0 MB to cluster:slurmddp/project" in done.stderr
+    logs = cluster.run("logs", "train", cwd=project).stdout
+    assert str([os.fsencode(word).hex() for word in words]) in logs
+    assert "changed" in logs
+    assert all((cluster.project / name).read_text() == name for name in names)
+    assert not (cluster.project / "data").exists() and not (cluster.project / ".git").exists()
+    assert list((cluster.project / "jobs/train/code").glob("*/new.txt"))
+
+    before = {path: path.stat().st_mtime_ns for path in cluster.project.rglob("*") if "jobs" not in path.parts}
+    assert "send " not in cluster.run("render", "train.py", cwd=project).stderr
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    (cluster.project / "theirs.txt").write_text("not sent")
+    (cluster.project / "new.txt").write_text("edited there")
+    (project / "job.sh").unlink()
+    done = cluster.run("render", "train.py", cwd=project)
+    assert "and remove 1 there" in done.stderr
+    assert "#SBATCH" in done.stdout
+    assert not (cluster.project / "job.sh").exists()
+    assert (cluster.project / "theirs.txt").read_text() == "not sent"
+    assert (cluster.project / "new.txt").read_text() == "new.txt"
+
+
+def test_a_batch_script_of_the_users_own_is_submitted_as_it_is(cluster, project):
+    (project / "job.sh").write_text("#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --ntasks=1\nsrun python train.py x\n")
+    shown = cluster.run("render", "job.sh", cwd=project).stdout
+    assert "srun python train.py x" in shown
+    assert cluster.run("submit", "--hold", "job.sh", cwd=project).stdout.strip().isdigit()
+
+
+def test_nothing_is_removed_through_a_link(cluster, project):
+    (project / "set").mkdir()
+    (project / "set" / "a.txt").write_text("a")
+    cluster.run("render", "train.py", cwd=project)
+    elsewhere = cluster.home / "elsewhere"
+    (cluster.project / "set").rename(elsewhere)
+    (cluster.project / "set").symlink_to(elsewhere)
+    shutil.rmtree(project / "set")
+    cluster.run("render", "train.py", cwd=project)
+    assert (elsewhere / "a.txt").read_text() == "a"
+
+
+def test_a_large_project_is_sent_only_if_the_user_wants_it(cluster, project):
+    with (project / "model.bin").open("wb") as file:
+        file.truncate(MOST_BYTES + 10**6)
+    refused = cluster.run("render", "train.py", cwd=project, status=2).stderr
+    assert "this would send 3 files with 101.0 MB to cluster:slurmddp/project; add --yes before the command" in refused
+    assert not (cluster.project / "model.bin").exists()
+    cluster.run("--yes", "render", "train.py", cwd=project)
+    assert (cluster.project / "model.bin").stat().st_size == MOST_BYTES + 10**6
+
+
+@pytest.fixture
+def running(cluster, project, slurm):
+    """Return the id of a job that runs until the end of the test."""
+    (project / "long.py").write_text("import time\nprint('it runs', flush=True)\ntime.sleep(600)\n")
+    number = cluster.run("submit", *ONE, "long.py", cwd=project).stdout.strip()
+    until(lambda: "it runs" in cluster.run("logs", "long", cwd=project).stdout, 60)
+    yield number
+    slurm("scancel", number)
+
+
+def test_a_running_job_is_looked_at_as_there(cluster, project, running):
+    shown = json.loads(cluster.run("status", "--json", cwd=project).stdout)
+    assert [job["job_id"] for job in shown["jobs"]] == [running]
+    told = cluster.run("exec", "long", "--", "printf", "%s|", *HOSTILE[:-2], cwd=project)
+    assert told.stdout == "".join(f"{word}|" for word in HOSTILE[:-2])
+    assert cluster.run("exec", "long", "--", "sh", "-c", "exit 255", cwd=project, status=255).stderr.count("lost") == 0
+    here = cluster.run("report", "long", cwd=project).stdout.strip()
+    assert here == str(project / "jobs/long/report.html")
+    assert "<html" in Path(here).read_text()
+
+    for on_terminal in (False, True):
+        watch_and_interrupt(cluster, project, on_terminal)
+        until(lambda: not left_there("logs"), 10, lambda: left_there("logs"))
+
+
+def watch_and_interrupt(cluster, project, on_terminal):
+    here, there = pty.openpty() if on_terminal else os.pipe()
+    with subprocess.Popen(
+        cluster.command("logs", "-f", "long"), cwd=project, env=cluster.environ | {"TERM": "xterm"},
+        stdin=there if on_terminal else subprocess.DEVNULL, stdout=there, stderr=there if on_terminal else None,
+        start_new_session=True,
+    ) as process:  # fmt: skip
+        os.close(there)
+        seen, kill = b"", threading.Timer(30, process.kill)
+        kill.start()
+        while b"it runs" not in seen:
+            seen += os.read(here, 1000)
+        assert left_there("logs")
+        if on_terminal:
+            os.write(here, b"\x03")
+        else:
+            os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(20) == 130
+        kill.cancel()
+    os.close(here)
+
+
+def test_pull_is_whole_or_not_at_all_and_continues(cluster, project):
+    model = "pathlib.Path(os.environ['SLURMDDP_RUN_DIR'], 'model.pt')"
+    (project / "save.py").write_text(f"import os, pathlib\n{model}.write_bytes(os.urandom(60_000_000))\n")
+    cluster.run("submit", *ONE, "--wait", "save.py", cwd=project)
+    run, part = project / "jobs" / "save", project / "jobs" / ".save.pulled"
+    with subprocess.Popen(
+        cluster.command("pull", "save"), cwd=project, env=cluster.environ, stderr=subprocess.PIPE
+    ) as process:
+        until(lambda: [*part.glob(".model.pt*"), *part.glob("model.pt")], 30)
+        cut(cluster)
+        said = process.communicate(timeout=60)[1].decode()
+    if process.returncode:  # it may have been quicker
+        assert (process.returncode, said.count("\n")) == (3, 1)
+        assert "the connection to cluster was lost" in said
+        assert not run.exists()
+    assert cluster.run("pull", "save", cwd=project).stdout == f"{run}\n"
+    there = cluster.project / "jobs" / "save"
+    assert (run / "model.pt").read_bytes() == (there / "model.pt").read_bytes()
+    assert (run / "report.html").exists() and list(run.glob("logs/*/*/0.out"))
+    assert not part.exists() and not (run / "code").exists()
+    assert "send " not in cluster.run("render", "save.py", cwd=project).stderr
+
+
+def test_the_host_of_the_configuration_counts_here_alone(cluster, project):
+    (project / "slurmddp.toml").write_text(
+        'host = "nowhere"\n[profile.far]\nhost = "cluster"\nremote-dir = "slurmddp"\n'
+    )
+    assert "nowhere cannot be reached" in cluster.run("status", cwd=project, host=None, status=3).stderr
+    done = cluster.run("submit", *ONE, "--profile", "far", "--wait", "train.py", cwd=project, host=None)
+    assert done.stdout.strip().isdigit()
+    there = cluster.run("status", "train", cwd=project).stdout
+    assert done.stdout.strip() in there
+    assert "usage" not in cluster.run("--help", cwd=project, host=None).stderr
+    (project / "slurmddp.toml").write_text("host = 7\n")
+    assert "key host: 7 is not a string" in cluster.run("status", cwd=project, host=None, status=2).stderr
+
+
+def one_line(done):
+    assert done.stderr.startswith("Error: ") and done.stderr.count("\n") == 1, done.stderr
+    return done.stderr
+
+
+def test_each_error_is_one_line(cluster, project):
+    cluster.ssh_config("wrong", HostName="no-such-machine.invalid")
+    cluster.ssh_config("closed", Port=1)
+    cluster.ssh_config("stranger", User="daemon", IdentityFile=cluster.folder / "stranger")
+    cluster.ssh_config("other", User="bin", UserKnownHostsFile="/dev/null", StrictHostKeyChecking="yes")
+    for host, why in (
+        ("wrong", "Could not resolve hostname"),
+        ("closed", "Connection refused"),
+        ("stranger", "Permission denied"),
+        ("other", "Host key verification failed"),
+    ):
+        said = one_line(cluster.run("status", cwd=project, host=host, status=3))
+        assert f"{host} cannot be reached" in said and why in said and f"ssh {host}" in said
+    assert "'-oProxyCommand=x' is not the name" in one_line(
+        cluster.run("status", cwd=project, host="-oProxyCommand=x", status=2)
+    )
+    assert "no machine is named" in one_line(cluster.run("setup", cwd=project, host=None, status=2))
+    program = next((cluster.home / "slurmddp/.slurmddp").glob("*/lib/*/site-packages/slurmddp/version.py"))
+    text = program.read_text()
+    program.write_text(re.sub(r'"[0-9.]+"', '"0.0.10"', text))
+    try:
+        said = one_line(cluster.run("status", cwd=project, status=3))
+        assert "cluster has slurmddp 0.0.10, and 0" in said and "type: slurmddp --host cluster setup --yes" in said
+    finally:
+        program.write_text(text)
+
+
+def test_a_full_disk_and_a_missing_rsync_are_one_line(cluster, project):
+    small = cluster.home / "small"
+    small.mkdir(exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", small]
+    if os.getuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("no file system can be mounted")
+    try:
+        (project / "big.txt").write_bytes(os.urandom(3 * 2**20))
+        said = cluster.run("--remote-dir", "small", "render", "train.py", cwd=project, status=3).stderr
+        assert "No space left on device" in said.splitlines()[-1]
+        assert [line.partition(" ")[0] for line in said.splitlines()] == ["send", "Error:"]
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
+def test_a_submission_that_is_cut_off_makes_one_job_or_none_and_the_next_command_knows(cluster, project, slurm):
+    tries = int(os.environ.get("SLURMDDP_TESTS_CUTS", "10"))
+    line = ("submit", *ONE, "--hold", "train.py")
+    begin = time.monotonic()
+    cluster.run(*line[:-1], "--name", "whole", "train.py", cwd=project)
+    whole_s = time.monotonic() - begin
+    for number in range(tries):
+        name = f"cut{number}"
+        (project / "new.txt").write_text(name)
+        words = cluster.command(*line[:-1], "--name", name, "train.py")
+        with subprocess.Popen(
+            words, cwd=project, env=cluster.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
+            time.sleep(random.uniform(0, whole_s))  # noqa: S311 any instant will do
+            cut(cluster)
+            said = process.communicate(timeout=60)
+        again = cluster.run(*line[:-1], "--name", name, "train.py", cwd=project, status=None)
+        while "is being submitted by process" in again.stderr:  # the first one goes on over there
+            again = cluster.run(*line[:-1], "--name", name, "train.py", cwd=project, status=None)
+        jobs = slurm("squeue", "-h", "-o", "%A", f"--name={name}").split()
+        assert len(jobs) == 1, (said, again)
+        assert again.stdout.split() == jobs if again.returncode == 0 else jobs[0] in again.stderr, (said, again)
+        assert process.returncode or said[0].decode().split() == jobs
+        assert process.returncode in (0, 3), said
+    slurm("scancel", "--name=whole," + ",".join(f"cut{number}" for number in range(tries)))
+
+
+@pytest.fixture
+def person():
+    """Return a user of this machine with a password."""
+    name, programs = f"laptop{os.getpid()}", "/usr/sbin:/usr/bin"
+    if os.getuid() or shutil.which("useradd", path=programs) is None:
+        pytest.skip("only root can make a user, and needs useradd")
+    subprocess.run(["/usr/sbin/useradd", "-M", "-d", "/tmp", "-s", "/bin/bash", name], check=True)  # noqa: S108
+    subprocess.run(["/usr/sbin/chpasswd"], input=f"{name}:open sesame\n", text=True, check=True)
+    yield name
+    subprocess.run(["/usr/sbin/userdel", name], check=True, stderr=subprocess.DEVNULL)
+
+
+def test_a_key_and_then_a_password_are_asked_for_once(bare_cluster, tmp_path, person):
+    folder, port = tmp_path / "second", free_port()
+    open_to_all(tmp_path)
+    folder.mkdir(mode=0o755)
+    for name in ("host_key", "host_key.pub"):
+        shutil.copy(bare_cluster.folder / name, folder / name)
+    shutil.copy(bare_cluster.folder / "authorized", folder / "authorized")
+    (folder / "authorized").chmod(0o644)
+    asked, answer = tmp_path / "asked", tmp_path / "answer"
+    answer.write_text(f"#!/bin/sh\necho \"$1\" >>{asked}\necho 'open sesame'\n")
+    answer.chmod(0o755)
+    lines = ("AuthenticationMethods publickey,password", "PasswordAuthentication yes", f"AllowUsers {person}")
+    server = start_sshd(folder, port, *lines)
+    try:
+        bare_cluster.ssh_config(
+            "second", Port=port, User=person, BatchMode="no", StrictHostKeyChecking="no", ControlMaster="no"
+        )
+        program = {"SSH_ASKPASS": str(answer), "SSH_ASKPASS_REQUIRE": "force"}
+        for _ in range(2):
+            said = bare_cluster.run("status", cwd=tmp_path, host="second", status=3, **program).stderr
+            assert "second has no slurmddp" in said
+        assert asked.read_text().count("password") == 1
+    finally:
+        bare_cluster.close("second")
+        server.terminate()
+        server.wait()
