@@ -80,20 +80,12 @@ class _LazyGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Let click parse the options before the command; an error for another option says where it belongs."""
-        if args[:1] == ["help"]:
-            most = 2 + isinstance(self.get_command(ctx, "".join(args[1:2])), click.Group)
-            if args[most:]:
-                known = " ".join(["slurmddp", *args[:most]])
-                raise UsageError(f"help takes no more than the name of a command; type: {known}")
-            args = [*args[1:], "--help"]
         typed = list(args)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            import difflib
-
-            if near := difflib.get_close_matches(error.option_name, error.possibilities or (), cutoff=0.75):
-                raise click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx) from error
+            if error.possibilities and not commands_with(error.option_name):
+                raise
             raise UsageError(_explain_early_option(error.option_name, typed)) from error
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -108,6 +100,12 @@ class _LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that the first word names; an error for another word says which command may be meant."""
+        if args[:1] == ["help"]:
+            most = 2 + isinstance(self.get_command(ctx, "".join(args[1:2])), click.Group)
+            if args[most:]:
+                known = " ".join(["slurmddp", *args[:most]])
+                raise UsageError(f"help takes no more than the name of a command; type: {known}")
+            args = [*args[1:], "--help"]
         if args and not args[0].startswith("-") and args[0] not in _COMMANDS:
             raise UsageError(_explain_unknown_command(args))
         if _is_for_host(ctx, args):
@@ -129,15 +127,15 @@ class _LazyGroup(click.Group):
 
 def _is_for_host(ctx: click.Context, args: list[str]) -> bool:
     """Return whether a command line is to run on another machine, which --host or the configuration names."""
-    typed = ctx.params.get("host")
-    is_help = args[0].startswith("-") or args[1:2] in (["-h"], ["--help"])
-    if is_help or args[0] in ("setup", "pull") or ctx.params.get("over_ssh") or ctx.resilient_parsing:
+    is_help = args[0].startswith("-") or args[-1] == "--help" or args[1:2] == ["-h"]
+    if is_help or args[0] in ("setup", "pull") or ctx.params["over_ssh"] or ctx.resilient_parsing:
         return False
-    if typed is not None or args[0] in _HERE:
-        return bool(typed)
-    from slurmddp.config.job_files import find_remote
+    if ctx.params["host"] is not None or args[0] in _HERE:
+        return bool(ctx.params["host"])
+    from slurmddp.config import job_files, resolve
 
-    return bool(find_remote(Path.cwd(), args, os.environ).get("host"))
+    is_sent = any((place / job_files.SENT).exists() for place in job_files.iterate_project_folders(Path.cwd()))
+    return not is_sent and "host" in resolve.find_remote(args, os.environ, ctx.params)
 
 
 def commands_with(option: str) -> list[str]:
@@ -183,9 +181,9 @@ def _explain_unknown_command(args: list[str]) -> str:
 @click.option("--host", metavar="HOST", help="Run the command on this machine, by ssh.")
 @click.option("--remote-dir", metavar="DIR", help="The folder for projects there.  [default: slurmddp]")
 @click.option("--yes", is_flag=True, help="With --host: send the code also if it is large.")
-@click.option("--over-ssh", nargs=2, hidden=True)
+@click.option("--over-ssh", is_flag=True, hidden=True)
 @click.pass_context
-def group(context: click.Context, /, *, host: str | None, over_ssh: tuple[str, str] | None, **_: object) -> None:
+def group(context: click.Context, /, *, over_ssh: bool, **_: object) -> int:
     """Run a training script as a multi-node PyTorch DDP job on Slurm.
 
     slurmddp submit --nodes 2 --gpus-per-node 8 train.py --lr 0.1
@@ -195,15 +193,16 @@ def group(context: click.Context, /, *, host: str | None, over_ssh: tuple[str, s
     if over_ssh:
         from slurmddp.remote.connection import begin
 
-        begin(*over_ssh)
-    if context.invoked_subcommand is None and host:
+        begin()
+    if context.invoked_subcommand is None and _is_for_host(context, [""]):
         from slurmddp.cli.remote import forward
 
-        context.exit(forward([]))
+        return forward([])
     if context.invoked_subcommand is None:
         from slurmddp.cli.overview import print_overview
 
         print_overview()
+    return 0
 
 
 def main() -> NoReturn:

@@ -10,16 +10,16 @@ import click
 
 from slurmddp.cli.job_command import confirm, print_message
 from slurmddp.cli.run_arguments import TEXT, runs_dir_option
-from slurmddp.config.job_files import find_remote, read_batch_script
+from slurmddp.config.resolve import find_remote
 from slurmddp.errors import UsageError
 from slurmddp.remote import setup as preparing
 from slurmddp.remote.connection import Host
-from slurmddp.remote.travel import pull_run, send_code
+from slurmddp.remote.travel import MOST_BYTES, pull_run, send_code
 from slurmddp.runs.layout import RunDir
-from slurmddp.script.git import find_work_tree
+from slurmddp.script.quoting import shell
 from slurmddp.version import __version__
 
-_WITH_CODE: Final = ("submit", "render", "sweep", "scale", "doctor")
+_WITH_CODE: Final = ("submit", "render", "sweep", "scale", "doctor", "run", "config")
 """The commands that read the files of the project: they are sent first."""
 
 
@@ -27,12 +27,8 @@ def forward(words: Sequence[str]) -> int:
     """Run a command line on the other machine, after sending the code if it needs that; return its exit status."""
     host, command = _connect(words), words[0] if words else ""
     if command in _WITH_CODE:
-        sure = click.get_current_context().find_root().params["yes"]
-        send_code(host, _find_top(), print_message if sure else _ask, print_message)
-    is_own = any(map(read_batch_script, words))  # which stays as it is
-    if command in _WITH_CODE[:4] and words[1:2] != ["results"] and not ({"--snapshot", "manual"} & {*words} or is_own):
-        words = [command, "--snapshot", *words[1:]]  # what is sent later must not change a job that waits
-    status, page = _run(host, words, capture=command == "report" and "--json" not in words)
+        send_code(host, _announce)
+    status, page = host.slurmddp(words, capture=command == "report" and "--json" not in words)
     if page:
         run = RunDir.named("jobs", Path(page).parent.name)
         run.create()
@@ -50,15 +46,15 @@ def setup(*, yes: bool) -> None:
 
     It is one folder, .slurmddp in --remote-dir. The Python of the training needs nothing.
     """
-    host = _connect(())
+    host = _connect()
     found = preparing.look(host)
-    if yes and found["slurmddp"] != __version__:
+    if yes and not found["slurmddp"]:
         preparing.install(host, found["python"])
         found = preparing.look(host)
-    for program, what in found.items():
-        click.echo(f"{program:<9} {what or 'missing'}")
-    if found["slurmddp"] != __version__:
-        print_message(f"here is {__version__}; to put it there, type: slurmddp --host {host.name} setup --yes")
+    for program, place in found.items():
+        click.echo(f"{program:<9} {place or 'missing'}")
+    if not found["slurmddp"]:
+        print_message(f"to install slurmddp {__version__} there, as here, type: slurmddp {host.typed}setup --yes")
 
 
 @click.command()
@@ -69,32 +65,25 @@ def pull(word: str, *, runs_dir: str) -> int:
 
     The folder is there whole or not at all. After a lost connection, the same line continues.
     """
-    host = _connect(())
-    status, page = _run(host, ["report", word], capture=True)
+    host = _connect()
+    status, page = host.slurmddp(["report", word], capture=True)
     if page:
         click.echo(pull_run(host, Path(page).parent, runs_dir))
     return status
 
 
-def _connect(words: Sequence[str]) -> Host:
+def _connect(words: Sequence[str] = ()) -> Host:
     """Connect to the machine that the command line or the configuration names. Raises UsageError without one."""
-    typed = click.get_current_context().find_root().params
-    configured = find_remote(Path.cwd(), words, os.environ)
-    name = typed["host"] or configured.get("host")
-    if not name:
+    found = find_remote(words, os.environ, click.get_current_context().find_root().params)
+    if "host" not in found:
         raise UsageError("no machine is named; type: slurmddp --host HOST COMMAND, or set host in slurmddp.toml")
-    return Host.connect(name, typed["remote_dir"] or configured.get("remote-dir", "slurmddp"))
+    typed = "".join(f"{one.origin} {shell(one.raw)} " for one in found.values() if one.origin.startswith("--"))
+    return Host.connect(found["host"].raw, found["remote-dir"].raw, typed)
 
 
-def _run(host: Host, words: Sequence[str], *, capture: bool) -> tuple[int, str]:
-    """Run slurmddp there, in the folder that stands for the working directory."""
-    top = _find_top()
-    return host.slurmddp(str(top.name / Path.cwd().resolve().relative_to(top)), words, capture=capture)
-
-
-def _find_top() -> Path:
-    return (find_work_tree(Path.cwd()) or Path.cwd()).resolve()
-
-
-def _ask(question: str) -> None:
-    confirm(f"{question}?", f"this would {question}; add --yes before the command, or list files in .gitignore")
+def _announce(what: str, size: int) -> None:
+    """Print what is to be sent; if it is large, ask, unless that was agreed to."""
+    if size > MOST_BYTES and not click.get_current_context().find_root().params["yes"]:
+        confirm(f"{what}?", f"this would {what}; add --yes before the command, or list files in .gitignore")
+    else:
+        print_message(what)

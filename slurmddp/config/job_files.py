@@ -9,15 +9,14 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from slurmddp.config.batch_script import BatchScript, check_batch_script, is_batch_script
-from slurmddp.config.toml import JOB_FILE_KEYS, REMOTE_KEYS, Source, build_source, describe_place, parse_toml
+from slurmddp.config.toml import JOB_FILE_KEYS, Source, build_source, describe_place, parse_toml
 from slurmddp.errors import UsageError
 from slurmddp.text import quote_value, suggest
 from slurmddp.trust import explain_owner
@@ -139,18 +138,6 @@ def find_configuration(folder: Path) -> Configuration:
     project = next((source for place in places for source in _project_files(place, ignored)), None)
     user = _read_if_trusted("user file", user_file(), ignored)
     return Configuration(tuple(source for source in (project, user) if source), tuple(ignored))
-
-
-def find_remote(folder: Path, words: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the keys `host` and `remote-dir` of the configuration; a profile, as in the words, beats plain values."""
-    files = find_configuration(folder).files
-    if any((place / SENT).exists() for place in iterate_project_folders(folder)):
-        return {}
-    plain = next((file.table["profile"] for file in files if "profile" in file.table), "")
-    typed = dict(pairwise(part for word in words for part in word.split("=", 1)))
-    name = typed.get("--profile") or environ.get("SLURMDDP_PROFILE") or str(plain)
-    tables = [*(file.profiles.get(name, {}) for file in files), *(file.table for file in files)]
-    return {key: table[key] for table in reversed(tables) for key in REMOTE_KEYS if key in table}
 
 
 def user_file() -> Path:

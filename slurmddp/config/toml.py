@@ -35,7 +35,7 @@ class Layer(msgspec.Struct, frozen=True):
     place: str
     """For messages: `project file slurmddp.toml, table profile.big`."""
     options: Mapping[str, Given]
-    """By field of JobSpec."""
+    """By field of JobSpec, and REMOTE_KEYS."""
     worker: Mapping[str, Given] = {}
     """By field of WorkerOptions."""
     command: tuple[str, ...] = ()
@@ -78,7 +78,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         order = table.get("recorded", {}).get("setup-order")
         return Layer(
             place=place,
-            options=_given(table, JOB_FIELDS, place),
+            options=_given(table, JOB_FIELDS, place)
+            | {key: Given(table[key], f"{place}, key {key}") for key in REMOTE_KEYS if key in table},
             worker=_given(table.get("worker", {}), WORKER_FIELDS, self.place(*tables, "worker")),
             command=_command(table.get("command", []), place),
             command_origin=f"{place}, key command",

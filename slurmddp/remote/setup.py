@@ -5,26 +5,28 @@ from pathlib import Path
 from typing import Final
 
 from slurmddp.errors import ClusterError
-from slurmddp.remote.connection import Host
+from slurmddp.remote.connection import PROGRAM, Host
 from slurmddp.script.quoting import shell
 from slurmddp.version import __version__
 
 _LOOK: Final = """for python in python3.14 python3.13 python3.12 python3.11 python3 ''; do
   "$python" -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break
 done
-for program in "$python" rsync sbatch; do command -v "$program" || echo; done; "$found" --version 2>/dev/null || echo"""
-_PROGRAM: Final = '#!/bin/sh\\nexec "%s/bin/python" -P -m slurmddp "$@"\\n'
+for program in "$python" rsync sbatch "$PWD/%s"; do command -v "$program" || echo; done"""
+_PROGRAM: Final = """#!/bin/sh
+exec "$(dirname -- "$(readlink -f -- "$0")")/python" -P -m slurmddp "$@\""""
 _OF_RANKS: Final = ("torch", "numpy", "submitit")
 """What only ranks and programs import: they have a Python of their own."""
 
 
 def look(host: Host) -> dict[str, str]:
-    """Return where the programs are there, and the version of slurmddp. Raises ClusterError for a missing program."""
-    python, rsync, sbatch, said = host.run(f"{host.find_slurmddp}; {_LOOK}").split("\n")[:4]
-    found = {"Python 3.11 or newer with venv": python, "rsync": rsync, "sbatch": sbatch}
-    if missing := " and no ".join(program for program, path in found.items() if not path):
-        raise ClusterError(f"{host.name} has no {missing}; install it, or load its module in ~/.bash_profile there")
-    return {"python": python, "rsync": rsync, "sbatch": sbatch, "slurmddp": said.rpartition(" ")[2]}
+    """Return where the programs are there; slurmddp may be missing. Raises ClusterError for another missing program."""
+    found = host.run(f"cd -- {shell(host.folder)} 2>/dev/null; {_LOOK % PROGRAM}").split("\n")
+    programs = dict(zip(("python", "rsync", "sbatch", "slurmddp"), found, strict=False))
+    if missing := [program for program in programs if program != "slurmddp" and not programs[program]]:
+        named = " and no ".join(missing).replace("python", "Python 3.11 or newer with venv")
+        raise ClusterError(f"{host.name} has no {named}; install it, or load its module in ~/.bash_profile there")
+    return programs
 
 
 def install(host: Host, python: str) -> None:
@@ -38,4 +40,4 @@ def install(host: Host, python: str) -> None:
     host.rsync(packages, "--exclude=__pycache__", str(package), str(about), "HOST:")
     if not (package / "templates").exists():  # a work tree has them beside the package
         host.rsync(packages, f"{package.parent}/templates", f"{package.parent}/examples", "HOST:slurmddp/")
-    host.run(f'cd -- {place} && printf {shell(_PROGRAM)} "$PWD" >bin/slurmddp && chmod +x bin/slurmddp')
+    host.run(f"cd -- {place} && printf %s {shell(_PROGRAM)} >bin/slurmddp && chmod +x bin/slurmddp")

@@ -22,22 +22,21 @@ while IFS= read -r -d '' path && [ -n "$path" ]; do
   [ "$(cd -P -- "$folder" 2>/dev/null && pwd -P)" = "$here${{folder#.}}" ] && rm -f -- "./$path"
 done
 cat >{SENT}.new && mv -f {SENT}.new {SENT}"""
-"""Removes files, unless a folder on the way to them is a link by now, and writes the list of what was sent.
+"""Removes files, unless a folder on the way to them is a link by now, and writes the list of what is sent.
 
 The input is their paths, an empty one, and the list; each path ends with a NUL, so that a cut one is told from a whole.
 """
 _RESULTS: Final = ("/model.pt", "/rank-*.pt", "/report.html", "/logs/", "/logs/**")
 
 
-def send_code(host: Host, top: Path, confirm: Callable[[str], None], notice: Callable[[str], None]) -> None:
-    """Send what git tracks or does not ignore; `confirm` raises if the user refuses a large project.
+def send_code(host: Host, announce: Callable[[str, int], None]) -> None:
+    """Send what git tracks or does not ignore; `announce` gets what and its bytes, and raises if the user refuses.
 
     The list of what was sent is kept there: size, time, mode and path of each file. Raises ClusterError.
     """
-    folder = f"{host.folder}/{top.name}"
-    enter = f"cd -- {shell(folder)}"
-    listed = host.run(f"mkdir -p -- {shell(folder)} && {enter} && {{ cat {SENT} 2>/dev/null || :; }}")
-    before, now = set(listed.split("\0")[:-1]), {}
+    top, folder = host.top, f"{host.folder}/{host.top.name}"
+    enter = f"mkdir -p -- {shell(folder)} && cd -- {shell(folder)}"
+    before, now = {*host.run(f"{enter} && {{ cat {SENT} 2>/dev/null || :; }}").split("\0")[:-1]}, {}
     for path in list_code(top):
         info = (top / path).lstat()
         now[f"{info.st_size} {info.st_mtime_ns} {info.st_mode:o} {path}"] = path
@@ -46,12 +45,9 @@ def send_code(host: Host, top: Path, confirm: Callable[[str], None], notice: Cal
     if changed or gone:
         size = sum(int(line.split(" ")[0]) for line in changed)
         what = f"send {count(len(changed), 'file')} with {size / 1e6:.1f} MB to {host.name}:{folder}"
-        (confirm if size > MOST_BYTES else notice)(f"{what}{f', and remove {len(gone)} there' * bool(gone)}")
-        pending = {*before, *(f"0 0 0 {path}" for path in now.values())}
-        host.run(f"{enter} && {{ {_UPDATE}; }}", _join(*gone, "", *pending))
+        announce(f"{what}{f', and remove {len(gone)} there' * bool(gone)}", size)
+        host.run(f"{enter} && {{ {_UPDATE}; }}", _join(*gone, "", *now))
     host.rsync(folder, "-z", "--from0", "--files-from=-", f"{top}/", "HOST:", given=_join(*now.values()))
-    if changed or gone:
-        host.run(f"{enter} && {{ {_UPDATE}; }}", _join("", *now))
 
 
 def _join(*lines: str) -> bytes:

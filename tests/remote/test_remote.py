@@ -18,6 +18,7 @@ from polling import until
 from users import open_to_all
 
 from slurmddp.remote.travel import MOST_BYTES
+from slurmddp.version import __version__
 
 ONE = ("-N1", "--ntasks-per-node", "1")
 HOSTILE = [
@@ -67,12 +68,13 @@ def test_setup_shows_what_is_missing_and_installs_one_folder(bare_cluster, tmp_p
     assert re.search(r"slurmddp +missing", shown.stdout)
     assert "type: slurmddp --host cluster setup --yes" in shown.stderr
     assert (
-        "has no slurmddp; type: slurmddp --host cluster setup --yes"
+        f"cluster has no slurmddp {__version__}, which runs here; type: slurmddp --host cluster setup --yes"
         in bare_cluster.run("status", cwd=tmp_path, status=3).stderr
     )
     before = {*bare_cluster.home.iterdir()}
     installed = bare_cluster.run("setup", "--yes", cwd=tmp_path)
-    assert re.search(r"slurmddp +[0-9.]+\n", installed.stdout) and not installed.stderr
+    assert re.search(rf"slurmddp +/.*/{re.escape(__version__)}/bin/slurmddp\n", installed.stdout)
+    assert not installed.stderr
     made = {*bare_cluster.home.iterdir()} - before
     assert {path.name for path in made if not path.name.startswith(".")} == {"slurmddp"}
     assert "type:" not in bare_cluster.run("setup", cwd=tmp_path).stderr
@@ -246,14 +248,18 @@ def test_each_error_is_one_line(cluster, project):
         cluster.run("status", cwd=project, host="-oProxyCommand=x", status=2)
     )
     assert "no machine is named" in one_line(cluster.run("setup", cwd=project, host=None, status=2))
-    program = next((cluster.home / "slurmddp/.slurmddp").glob("*/lib/*/site-packages/slurmddp/version.py"))
-    text = program.read_text()
-    program.write_text(re.sub(r'"[0-9.]+"', '"0.0.10"', text))
+
+
+def test_another_version_there_is_one_line(cluster, project):
+    here, other = (cluster.home / "slurmddp/.slurmddp" / version for version in (__version__, "0.0.10"))
+    here.rename(other)
     try:
         said = one_line(cluster.run("status", cwd=project, status=3))
-        assert "cluster has slurmddp 0.0.10, and 0" in said and "type: slurmddp --host cluster setup --yes" in said
+        assert f"no slurmddp {__version__}, which runs here; type: slurmddp --host cluster setup --yes" in said
     finally:
-        program.write_text(text)
+        other.rename(here)
+    again = "type: slurmddp --host cluster --remote-dir 'a b' setup --yes"
+    assert again in one_line(cluster.run("--remote-dir", "a b", "status", cwd=project, status=3))
 
 
 def test_a_full_disk_and_a_missing_rsync_are_one_line(cluster, project):
