@@ -8,17 +8,15 @@ from typing import Final
 
 import click
 
-from slurmddp.cli.job_command import confirm, print_message
-from slurmddp.cli.run_arguments import TEXT, runs_dir_option
+from slurmddp.cli.job_command import confirm, default_runs_dir, print_message
 from slurmddp.config.resolve import find_remote
 from slurmddp.errors import UsageError
-from slurmddp.remote import setup as preparing
 from slurmddp.remote.connection import Host
-from slurmddp.remote.travel import MOST_BYTES, pull_run, send_code
-from slurmddp.runs.layout import RunDir
 from slurmddp.script.quoting import shell
 from slurmddp.version import __version__
 
+MOST_BYTES: Final = 100 * 10**6
+"""More is sent only if the user agrees."""
 _WITH_CODE: Final = ("submit", "render", "sweep", "scale", "doctor", "run", "config")
 """The commands that read the files of the project: they are sent first."""
 
@@ -27,10 +25,14 @@ def forward(words: Sequence[str]) -> int:
     """Run a command line on the other machine, after sending the code if it needs that; return its exit status."""
     host, command = _connect(words), words[0] if words else ""
     if command in _WITH_CODE:
+        from slurmddp.remote.travel import send_code
+
         send_code(host, _announce)
     status, page = host.slurmddp(words, capture=command == "report" and "--json" not in words)
     if page:
-        run = RunDir.named("jobs", Path(page).parent.name)
+        from slurmddp.runs.layout import RunDir
+
+        run = RunDir.named("jobs", "." if "--all" in words else Path(page).parent.name.lstrip("."))
         run.create()
         host.rsync(str(Path(page).parent), f"HOST:{run.report.name}", str(run.report))
         click.echo(run.report)
@@ -46,11 +48,13 @@ def setup(*, yes: bool) -> None:
 
     It is one folder, .slurmddp in --remote-dir. The Python of the training needs nothing.
     """
+    from slurmddp.remote.setup import install, look
+
     host = _connect()
-    found = preparing.look(host)
+    found = look(host)
     if yes and not found["slurmddp"]:
-        preparing.install(host, found["python"])
-        found = preparing.look(host)
+        install(host, found["python"])
+        found = look(host)
     for program, place in found.items():
         click.echo(f"{program:<9} {place or 'missing'}")
     if not found["slurmddp"]:
@@ -58,8 +62,8 @@ def setup(*, yes: bool) -> None:
 
 
 @click.command()
-@click.argument("word", type=TEXT, metavar="RUN")
-@runs_dir_option
+@click.argument("word", metavar="RUN")
+@click.option("--runs-dir", default=default_runs_dir, metavar="DIR", help="Folder for runs here. [default: jobs]")
 def pull(word: str, *, runs_dir: str) -> int:
     """Fetch a run from --host: its model, its logs and its report; stdout is its folder here.
 
@@ -68,7 +72,9 @@ def pull(word: str, *, runs_dir: str) -> int:
     host = _connect()
     status, page = host.slurmddp(["report", word], capture=True)
     if page:
-        click.echo(pull_run(host, Path(page).parent, runs_dir))
+        from slurmddp.remote.travel import pull_run
+
+        click.echo(pull_run(host, page, runs_dir))
     return status
 
 

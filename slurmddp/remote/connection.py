@@ -26,8 +26,6 @@ _NAME: Final = re.compile(r"(?!-|.*@-)[^\s\x00-\x1f\x7f/'\"`$&;<>|(){}]+")
 """No option, and nothing that a ProxyCommand of the user would give to a shell."""
 _SSH: Final = ("ssh", "-a", "-x", "-oClearAllForwardings=yes", "-oRemoteCommand=none", "-oControlMaster=no")
 _OPEN: Final = ("-oControlMaster=yes", "-oControlPersist=600", "-oServerAliveInterval=15", "-oConnectTimeout=30")
-_CAUSE: Final = re.compile(r"(?i)error|no space left|quota|not found")
-"""Of several lines of an error, the first with one of these says what is wrong."""
 
 
 class Host(NamedTuple):
@@ -99,16 +97,16 @@ class Host(NamedTuple):
     def rsync(self, folder: str, *words: str, given: bytes = b"") -> None:
         """Run rsync with these words, in which `HOST:` is a folder there. Raises ClusterError when it fails."""
         name = re.sub(r"([^@]*:.*)", r"[\1]", self.name)  # an address of IPv6
-        there = _as_login(f'cd -- {shell(folder)} && exec rsync "$@"')  # old versions do not quote what is behind HOST:
-        words = tuple(word.replace("HOST:", f"{name}:./") for word in words)
-        self._finish(["rsync", "-rlpt", "-e", shlex.join(self.ssh), f"--rsync-path={there}", *words], given)
+        missing = shell("rsync is not found; install it there, or load its module in ~/.bash_profile there")
+        script = f'cd -- {shell(folder)} && {{ command -v rsync >/dev/null || echo {missing} >&2; }} && exec rsync "$@"'
+        words = tuple(f"{name}:./{word[5:]}" if word.startswith("HOST:") else word for word in words)
+        self._finish(["rsync", "-rlpt", "-e", shlex.join(self.ssh), f"--rsync-path={_as_login(script)}", *words], given)
 
     def _finish(self, words: Sequence[str], given: bytes) -> str:
         done = self._run(words, input=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if done.returncode:
-            lines = done.stderr.decode("utf-8", "replace").splitlines() or [f"{words[0]} failed"]
-            said = next(filter(_CAUSE.search, lines), lines[0])
-            raise ClusterError(f"{self.name}: {said.strip()}; to look at it, type: ssh {self.name}")
+            said = (done.stderr.decode("utf-8", "replace").strip() or f"{words[0]} failed").splitlines()[0]
+            raise ClusterError(f"{self.name}: {said}; to look at it, type: ssh {self.name}")
         return os.fsdecode(done.stdout)
 
     def _run(self, words: Sequence[str], **streams: Any) -> subprocess.CompletedProcess[bytes]:
@@ -124,7 +122,7 @@ def _as_login(script: str) -> str:
 
     Words behind it are `$@` of the script.
     """
-    inner = f"exec bash -lc {shell(f'{{ {script}; }} >&3 2>&4 3>&- 4>&-')}"
+    inner = f"exec bash -lc {shell(f'{{ unset CDPATH; {script}; }} >&3 2>&4 3>&- 4>&-')}"
     return "exec bash -c " + shlex.quote(f'exec 3>&1 4>&2 >/dev/null 2>&1; {inner} bash "$@"') + " bash"
 
 

@@ -32,9 +32,10 @@ def look(host: Host) -> dict[str, str]:
 def install(host: Host, python: str) -> None:
     """Install the version that runs here into a folder of its own there; its program comes last."""
     place, package = shell(f"{host.folder}/.slurmddp/{__version__}"), Path(__file__).parents[1]
-    needed = [one for one in metadata.requires("slurmddp") or () if ";" not in one and not one.startswith(_OF_RANKS)]
+    listed = [one.partition(";") for one in metadata.requires("slurmddp") or ()]
+    needed = [name for name, _, extra in listed if (not extra or "watch" in extra) and not name.startswith(_OF_RANKS)]
     where = "bin/python -c 'import sysconfig; print(sysconfig.get_path(\"purelib\"))'"
-    make = f"{shell(python)} -m venv --clear . && bin/python -m pip install --quiet {shell(needed)} && {where}"
+    make = f"{shell(python)} -m venv --clear . && bin/python -m pip install -qq {shell(needed)} && {where}"
     packages = host.run(f"mkdir -p -- {place} && cd -- {place} && {make}").rstrip("\n")
     about = metadata.distribution("slurmddp").locate_file(f"slurmddp-{__version__}.dist-info")
     host.rsync(packages, "--exclude=__pycache__", str(package), str(about), "HOST:")

@@ -14,8 +14,6 @@ from slurmddp.script.quoting import shell
 from slurmddp.script.snapshot import list_code
 from slurmddp.text import count
 
-MOST_BYTES: Final = 100 * 10**6
-"""Of more than this it is asked first."""
 _UPDATE: Final = f"""here=$(pwd -P)
 while IFS= read -r -d '' path && [ -n "$path" ]; do
   folder=./$path; folder=${{folder%/*}}
@@ -26,7 +24,8 @@ cat >{SENT}.new && mv -f {SENT}.new {SENT}"""
 
 The input is their paths, an empty one, and the list; each path ends with a NUL, so that a cut one is told from a whole.
 """
-_RESULTS: Final = ("/model.pt", "/rank-*.pt", "/report.html", "/logs/", "/logs/**")
+_RESULTS: Final = ("/*=*/", "model.pt", "rank-*.pt", "report.html", "logs/", "logs/**")
+"""Of a run, and of each setting of a sweep."""
 
 
 def send_code(host: Host, announce: Callable[[str, int], None]) -> None:
@@ -54,19 +53,19 @@ def _join(*lines: str) -> bytes:
     return os.fsencode("".join(f"{line}\0" for line in lines))
 
 
-def pull_run(host: Host, far: Path, runs_dir: str) -> Path:
-    """Fetch a run from its folder there, whole or not at all; return its folder here.
+def pull_run(host: Host, page: str, runs_dir: str) -> Path:
+    """Fetch the run of a page there, whole or not at all; return its folder here.
 
     What a cut connection has left in a hidden folder is used by the next try. Raises UsageError where the folder is
     that of a run of this machine, ClusterError when the connection is lost.
     """
-    run, part = RunDir.named(runs_dir, far.name), RunDir.named(runs_dir, f".{far.name}.pulled")
+    name = Path(page).parent.name.lstrip(".")  # of what the machine there has said, only a name counts
+    run, part = RunDir.named(runs_dir, name or "run"), RunDir.named(runs_dir, f".{name}.pulled")
     if run.submissions.exists() or run.events.exists():
         raise UsageError(f"{run.path} is a run of this machine; give another folder: --runs-dir DIR")
     part.create()
-    host.rsync(
-        str(far), "--partial", *(f"--include={one}" for one in _RESULTS), "--exclude=*", "HOST:", f"{part.path}/"
-    )
+    includes = (f"--include={one}" for one in _RESULTS)
+    host.rsync(str(Path(page).parent), "--partial", *includes, "--exclude=*", "HOST:", f"{part.path}/")
     shutil.rmtree(run.path, ignore_errors=True)
     part.path.rename(run.path)
     return run.path

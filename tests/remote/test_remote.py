@@ -5,19 +5,21 @@ import os
 import pty
 import random
 import re
+import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from far_machine import free_port, start_sshd
+from far_machine import TRAIN, free_port, start_sshd
 from polling import until
 from users import open_to_all
 
-from slurmddp.remote.travel import MOST_BYTES
+from slurmddp.cli.remote import MOST_BYTES
 from slurmddp.version import __version__
 
 ONE = ("-N1", "--ntasks-per-node", "1")
@@ -118,6 +120,61 @@ def test_a_batch_script_of_the_users_own_is_submitted_as_it_is(cluster, project)
     shown = cluster.run("render", "job.sh", cwd=project).stdout
     assert "srun python train.py x" in shown
     assert cluster.run("submit", "--hold", "job.sh", cwd=project).stdout.strip().isdigit()
+
+
+def test_help_and_config_are_those_of_each_side(cluster, project):
+    (project / "slurmddp.toml").write_text(
+        'host = "nowhere"\n[profile.far]\nhost = "cluster"\nremote-dir = "slurmddp"\n'
+    )
+    for words in (["help", "submit"], ["submit", "--help"], ["help"]):
+        assert "Usage: slurmddp" in cluster.run(*words, cwd=project).stdout
+    here = cluster.run("config", "--json", "--profile", "far", cwd=project, host=None).stdout
+    values = json.loads(here)["values"]
+    assert [values[key]["value"] for key in ("host", "remote-dir", "partition")] == ["cluster", "slurmddp", None]
+    assert "slurmddp.toml, table profile.far, key host" in values["host"]["origin"]
+    there = json.loads(cluster.run("config", "--json", "--profile", "far", "train.py", cwd=project).stdout)
+    assert there["cluster"] and there["values"]["host"] == {"value": "cluster", "origin": "--host"}
+    assert "table profile.far, key remote-dir" in there["values"]["remote-dir"]["origin"]
+
+
+def test_a_sweep_and_a_study_run_the_code_that_travels(cluster, project):
+    (project / "new.txt").write_text("of the sweep")
+    cluster.run("sweep", *ONE, "--hold", "--name", "swept", "--set", "lr=1,2", "train.py", "{lr}", cwd=project)
+    assert list((cluster.project / "jobs/swept").glob("code/*/new.txt"))
+    assert re.search(r"2 +pending", cluster.run("sweep", "results", "swept", cwd=project).stdout)
+    page = cluster.run("report", "swept", cwd=project).stdout.strip()
+    assert page == str(project / "jobs/swept/report.html") and "lr=2" in Path(page).read_text()
+    page = cluster.run("report", "--all", cwd=project).stdout.strip()
+    assert page == str(project / "jobs/report.html") and "swept" in Path(page).read_text()
+    (project / "new.txt").write_text("of the study")
+    cluster.run("scale", "--gpus", "1,2", "--hold", "--name", "study", "train.py", cwd=project, status=None)
+    copies = (cluster.project / "jobs").glob("study-scale-*/code/*/new.txt")
+    assert [path.read_text() for path in copies] == ["of the study"] * 2
+    cluster.run("cancel", "swept", "study-scale-1", "study-scale-2", cwd=project)
+
+
+def test_the_python_of_the_training_needs_no_slurmddp(cluster, project):
+    venv = cluster.home / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    (project / "train.py").write_text("import importlib.util, sys\nprint('runs in', sys.prefix)\n")
+    cluster.run("submit", *ONE, "--wait", "--venv", "~/venv", "train.py", cwd=project)
+    assert f"runs in {venv}" in cluster.run("logs", "train", cwd=project).stdout
+
+
+@pytest.mark.parametrize("folder", ["a b", "a'b\"c", "a\nb", "-x", "$HOME`id`", "~/deep/er", "ü"])
+def test_the_folder_there_may_have_any_name(bare_cluster, project, folder):
+    there = bare_cluster.home / folder.removeprefix("~/")
+    version = there / ".slurmddp" / __version__
+    installed = bare_cluster.home / "slurmddp" / ".slurmddp" / __version__
+    if not installed.exists():
+        bare_cluster.run("setup", "--yes", cwd=project)
+    version.parent.mkdir(parents=True)
+    version.symlink_to(installed)
+    bare_cluster.run(
+        "--remote-dir", folder, "submit", *ONE, "--hold", "--dry-run", "train.py", cwd=project, status=None
+    )
+    assert (there / "project" / "train.py").read_text() == TRAIN
+    shutil.rmtree(bare_cluster.home / Path(folder.removeprefix("~/")).parts[0])
 
 
 def test_nothing_is_removed_through_a_link(cluster, project):
@@ -244,9 +301,25 @@ def test_each_error_is_one_line(cluster, project):
     ):
         said = one_line(cluster.run("status", cwd=project, host=host, status=3))
         assert f"{host} cannot be reached" in said and why in said and f"ssh {host}" in said
-    assert "'-oProxyCommand=x' is not the name" in one_line(
-        cluster.run("status", cwd=project, host="-oProxyCommand=x", status=2)
-    )
+    marker = project / "marker"
+    for host in (
+        f"-oProxyCommand=touch {marker}",
+        f"-oProxyCommand=touch${{IFS}}{marker}",
+        "a@-oX=y",
+        "a b",
+        "a;b",
+        "a/b",
+    ):
+        said = one_line(cluster.run("status", cwd=project, host=host, status=2))
+        assert "is not the name of a machine; give what you type behind ssh" in said
+    assert not marker.exists()
+    for words in (
+        ["submit", "--nodes", "1", "--host", "x", "train.py"],
+        ["status", "--host", "x"],
+        ["setup", "--host", "x"],
+    ):
+        said = one_line(cluster.run(*words, cwd=project, status=2))
+        assert "option '--host' stands behind the command; write it before, as in: slurmddp --host NAME status" in said
     assert "no machine is named" in one_line(cluster.run("setup", cwd=project, host=None, status=2))
 
 
@@ -262,7 +335,34 @@ def test_another_version_there_is_one_line(cluster, project):
     assert again in one_line(cluster.run("--remote-dir", "a b", "status", cwd=project, status=3))
 
 
-def test_a_full_disk_and_a_missing_rsync_are_one_line(cluster, project):
+def few_programs(folder, *without):
+    """Return a folder with this machine's programs except some."""
+    folder.mkdir()
+    for program in Path("/usr/bin").iterdir():
+        if program.name not in without:
+            (folder / program.name).symlink_to(program)
+    return folder
+
+
+def test_a_missing_rsync_here_or_there_is_one_line(cluster, project):
+    programs = few_programs(project.parent / "programs", "rsync")
+    path = f"{cluster.laptop}/bin:{programs}"
+    said = one_line(cluster.run("status", cwd=project, status=1, PATH=path))
+    assert "this machine has no rsync, which --host needs; install it here" in said
+    profile = cluster.home / ".bash_profile"
+    before = profile.read_text()
+    profile.write_text(f"{before}PATH={programs}\n")
+    try:
+        said = cluster.run("render", "train.py", cwd=project, status=3).stderr.splitlines()
+        assert "rsync is not found; install it there, or load its module in ~/.bash_profile there" in said[-1]
+        assert [line.partition(" ")[0] for line in said] == ["send", "Error:"]
+        said = one_line(cluster.run("setup", cwd=project, status=3))
+        assert "cluster has no rsync and no sbatch; install it, or load its module in ~/.bash_profile there" in said
+    finally:
+        profile.write_text(before)
+
+
+def test_a_full_disk_is_one_line(cluster, project):
     small = cluster.home / "small"
     small.mkdir(exist_ok=True)
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", small]
@@ -302,6 +402,75 @@ def test_a_submission_that_is_cut_off_makes_one_job_or_none_and_the_next_command
         assert process.returncode or said[0].decode().split() == jobs
         assert process.returncode in (0, 3), said
     slurm("scancel", "--name=whole," + ",".join(f"cut{number}" for number in range(tries)))
+
+
+def test_sshd_gone_in_the_middle_of_a_submission_is_one_line(cluster, project, slurm):
+    folder, port = project.parent / "second", free_port()
+    folder.mkdir()
+    for name in ("host_key", "authorized", "sshd_config"):
+        shutil.copy(cluster.folder / name, folder / name)
+    lines = (cluster.folder / "sshd_config").read_text().splitlines()[:2]  # the home and the programs of the machine
+    cluster.ssh_config("gone", Port=port, StrictHostKeyChecking="no")
+    server = start_sshd(folder, port, *lines)
+    words = ("submit", *ONE, "--hold", "--name", "gone", "train.py")
+    try:
+        with subprocess.Popen(
+            cluster.command(*words, host="gone"), cwd=project, env=cluster.environ,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        ) as process:  # fmt: skip
+            assert process.stderr.readline().startswith("send ")
+            sessions = subprocess.run(["pgrep", "-P", str(server.pid)], capture_output=True, text=True, check=True)
+            server.kill()
+            for number in sessions.stdout.split():
+                os.kill(int(number), signal.SIGKILL)
+            said = process.communicate(timeout=60)[1]
+        assert process.returncode == 3 and "the connection to gone was lost" in said and said.count("\n") == 1
+        assert "gone cannot be reached" in one_line(cluster.run("status", cwd=project, host="gone", status=3))
+        server.wait()
+        server = start_sshd(folder, port, *lines)
+        again = cluster.run(*words, cwd=project, host="gone", status=None)
+        jobs = slurm("squeue", "-h", "-o", "%A", "--name=gone").split()
+        assert len(jobs) == 1, again
+        assert jobs[0] in again.stdout + again.stderr
+        slurm("scancel", *jobs)
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def tmux(cluster, *words):
+    socket = Path(cluster.environ["XDG_RUNTIME_DIR"], "tmux")
+    command = ["tmux", "-S", socket, "-f", "/dev/null", *words]
+    return subprocess.run(command, capture_output=True, text=True, env=cluster.environ, check=True).stdout
+
+
+@pytest.mark.skipif(not shutil.which("tmux"), reason="tmux is not installed")
+def test_watch_and_status_have_the_size_of_the_terminal(cluster, project, running):
+    """A terminal that becomes smaller is one of the program there, too; after q the shell is as before."""
+    tmux(cluster, "new-session", "-d", "-x", "110", "-y", "28", "-c", str(project), "bash --norc")
+    try:
+
+        def shown():
+            return tmux(cluster, "capture-pane", "-p")
+
+        def type_line(*words):
+            tmux(cluster, "send-keys", shlex.join(map(str, words)), "Enter")
+
+        type_line(*cluster.command("exec", "long", "--", "stty", "size"))
+        until(lambda: "28 110" in shown(), 30, shown)
+        type_line(*cluster.command("watch", "long"))
+        until(lambda: "it runs" in shown() and "q Quit" in shown(), 30, shown)
+        assert max(map(len, shown().splitlines())) == 110
+        tmux(cluster, "resize-window", "-x", "84", "-y", "24")
+        until(lambda: max(map(len, shown().splitlines())) == 84, 30, shown)
+        tmux(cluster, "send-keys", "q")
+        until(lambda: "q Quit" not in shown(), 30, shown)
+        type_line("clear")
+        type_line(*cluster.command("status", "long"))
+        until(lambda: running in shown() and "RUNNING" in shown(), 30, shown)
+        assert not left_there("watch")
+    finally:
+        tmux(cluster, "kill-server")
 
 
 @pytest.fixture
