@@ -12,11 +12,11 @@ from slurmddp.cli.job_command import confirm, default_runs_dir, print_message
 from slurmddp.config.resolve import find_remote
 from slurmddp.errors import UsageError
 from slurmddp.remote.connection import Host
+from slurmddp.remote.travel import MOST_BYTES, pull_run, send_code
+from slurmddp.runs.layout import RunDir
 from slurmddp.script.quoting import shell
 from slurmddp.version import __version__
 
-MOST_BYTES: Final = 100 * 10**6
-"""More is sent only if the user agrees."""
 _WITH_CODE: Final = ("submit", "render", "sweep", "scale", "doctor", "run", "config")
 """The commands that read the files of the project: they are sent first."""
 
@@ -25,13 +25,9 @@ def forward(words: Sequence[str]) -> int:
     """Run a command line on the other machine, after sending the code if it needs that; return its exit status."""
     host, command = _connect(words), words[0] if words else ""
     if command in _WITH_CODE:
-        from slurmddp.remote.travel import send_code
-
         send_code(host, _announce)
     status, page = host.slurmddp(words, capture=command == "report" and "--json" not in words)
     if page:
-        from slurmddp.runs.layout import RunDir
-
         run = RunDir.named("jobs", "." if "--all" in words else Path(page).parent.name.lstrip("."))
         run.create()
         host.rsync(str(Path(page).parent), f"HOST:{run.report.name}", str(run.report))
@@ -72,8 +68,6 @@ def pull(word: str, *, runs_dir: str) -> int:
     host = _connect()
     status, page = host.slurmddp(["report", word], capture=True)
     if page:
-        from slurmddp.remote.travel import pull_run
-
         click.echo(pull_run(host, page, runs_dir))
     return status
 

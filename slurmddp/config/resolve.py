@@ -321,10 +321,7 @@ def find_runs_dir(configuration: Sequence[Source], environ: Mapping[str, str]) -
 
 
 def find_remote(words: Sequence[str], environ: Mapping[str, str], typed: Mapping[str, Any]) -> dict[str, Given]:
-    """Return `host`, if there is one, and `remote-dir`: typed before the command, or of the configuration.
-
-    The words of the command may choose a profile.
-    """
+    """Return `host`, if there is one, and `remote-dir`: typed, or as configured, in a profile that the words choose."""
     files = job_files.find_configuration(Path.cwd()).files
     profile = dict(pairwise(part for word in words for part in word.split("=", 1))).get("--profile")
     asked = {"host": typed["host"], "remote-dir": typed["remote_dir"]}

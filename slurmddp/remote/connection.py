@@ -75,9 +75,7 @@ class Host(NamedTuple):
     def slurmddp(self, words: Sequence[str], *, capture: bool = False) -> tuple[int, str]:
         """Run slurmddp in the folder there that stands for this one; return its status, and the captured output."""
         place = self.top.name / Path.cwd().resolve().relative_to(self.top)
-        missing = (
-            f"Error: {self.name} has no slurmddp {__version__}, which runs here; type: slurmddp {self.typed}setup --yes"
-        )
+        missing = f"Error: {self.name} has no slurmddp {__version__}; type: slurmddp {self.typed}setup --yes"
         script = (
             f"cd -- {shell(self.folder)} 2>/dev/null && [ -x {PROGRAM} ] || "
             f"{{ echo {shell(missing)} >&2; exit {ClusterError.exit_status}; }}; "
@@ -118,10 +116,7 @@ class Host(NamedTuple):
 
 
 def _as_login(script: str) -> str:
-    """Return what runs a bash script as after a login, whatever the shell there; what start-up files print is lost.
-
-    Words behind it are `$@` of the script.
-    """
+    """Return what runs a bash script as after a login, but for what start-up files print; words behind it are $@."""
     inner = f"exec bash -lc {shell(f'{{ unset CDPATH; {script}; }} >&3 2>&4 3>&- 4>&-')}"
     return "exec bash -c " + shlex.quote(f'exec 3>&1 4>&2 >/dev/null 2>&1; {inner} bash "$@"') + " bash"
 

@@ -34,9 +34,9 @@ def install(host: Host, python: str) -> None:
     place, package = shell(f"{host.folder}/.slurmddp/{__version__}"), Path(__file__).parents[1]
     listed = [one.partition(";") for one in metadata.requires("slurmddp") or ()]
     needed = [name for name, _, extra in listed if (not extra or "watch" in extra) and not name.startswith(_OF_RANKS)]
-    where = "bin/python -c 'import sysconfig; print(sysconfig.get_path(\"purelib\"))'"
-    make = f"{shell(python)} -m venv --clear . && bin/python -m pip install -qq {shell(needed)} && {where}"
-    packages = host.run(f"mkdir -p -- {place} && cd -- {place} && {make}").rstrip("\n")
+    make = f"{shell(python)} -m venv --clear . && bin/python -m pip install -qq {shell(needed)}"
+    find = "cd lib/python3*/site-packages && pwd"
+    packages = host.run(f"mkdir -p -- {place} && cd -- {place} && {make} && {find}").rstrip("\n")
     about = metadata.distribution("slurmddp").locate_file(f"slurmddp-{__version__}.dist-info")
     host.rsync(packages, "--exclude=__pycache__", str(package), str(about), "HOST:")
     if not (package / "templates").exists():  # a work tree has them beside the package

@@ -14,6 +14,8 @@ from slurmddp.script.quoting import shell
 from slurmddp.script.snapshot import list_code
 from slurmddp.text import count
 
+MOST_BYTES: Final = 100 * 10**6
+"""Of more than this it is asked first."""
 _UPDATE: Final = f"""here=$(pwd -P)
 while IFS= read -r -d '' path && [ -n "$path" ]; do
   folder=./$path; folder=${{folder%/*}}

@@ -19,7 +19,7 @@ from far_machine import TRAIN, free_port, start_sshd
 from polling import until
 from users import open_to_all
 
-from slurmddp.cli.remote import MOST_BYTES
+from slurmddp.remote.travel import MOST_BYTES
 from slurmddp.version import __version__
 
 ONE = ("-N1", "--ntasks-per-node", "1")
@@ -70,7 +70,7 @@ def test_setup_shows_what_is_missing_and_installs_one_folder(bare_cluster, tmp_p
     assert re.search(r"slurmddp +missing", shown.stdout)
     assert "type: slurmddp --host cluster setup --yes" in shown.stderr
     assert (
-        f"cluster has no slurmddp {__version__}, which runs here; type: slurmddp --host cluster setup --yes"
+        f"cluster has no slurmddp {__version__}; type: slurmddp --host cluster setup --yes"
         in bare_cluster.run("status", cwd=tmp_path, status=3).stderr
     )
     before = {*bare_cluster.home.iterdir()}
@@ -328,7 +328,7 @@ def test_another_version_there_is_one_line(cluster, project):
     here.rename(other)
     try:
         said = one_line(cluster.run("status", cwd=project, status=3))
-        assert f"no slurmddp {__version__}, which runs here; type: slurmddp --host cluster setup --yes" in said
+        assert f"no slurmddp {__version__}; type: slurmddp --host cluster setup --yes" in said
     finally:
         other.rename(here)
     again = "type: slurmddp --host cluster --remote-dir 'a b' setup --yes"
