@@ -132,10 +132,15 @@ def _is_for_host(ctx: click.Context, args: list[str]) -> bool:
         return False
     if ctx.params["host"] is not None or args[0] in _HERE:
         return bool(ctx.params["host"])
-    from slurmddp.config import job_files, resolve
+    from slurmddp.config import job_files
+
+    files = job_files.find_configuration(Path.cwd()).files
+    if not any("host" in table for file in files for table in (file.table, *file.profiles.values())):
+        return False
+    from slurmddp.config.resolve import find_remote
 
     is_sent = any((place / job_files.SENT).exists() for place in job_files.iterate_project_folders(Path.cwd()))
-    return not is_sent and "host" in resolve.find_remote(args, os.environ, ctx.params)
+    return not is_sent and "host" in find_remote(args, os.environ, ctx.params)
 
 
 def commands_with(option: str) -> list[str]:

@@ -45,7 +45,7 @@ def _as_json(request: Request, found: job_files.Configuration) -> dict[str, Any]
     for key, value in (("ntasks-per-node", spec.tasks_per_node), ("signal-lead", spec.lead_s)):
         if values[key]["value"] is None:  # it is computed from others
             values[key]["value"] = value
-    remote = find_remote(spec.command, os.environ, click.get_current_context().find_root().params)
+    remote = find_remote(["--profile", spec.profile or ""], os.environ, click.get_current_context().find_root().params)
     values |= {key: _entry(given.raw, given.origin) for key, given in remote.items() if "host" in remote}
     if spec.avoided:
         origin = f"{origins['exclude']}, and " * bool(spec.exclude) + f"what speaks against {', '.join(spec.avoided)}"

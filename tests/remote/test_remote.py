@@ -61,7 +61,7 @@ def cut(cluster):
 def left_there(word):
     """Return the processes of slurmddp there that have a word on their command line."""
     listed = subprocess.run(["ps", "-wweo", "pid,args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in listed.splitlines() if "--over-ssh" in line and word in line and "ssh -" not in line]
+    return [line for line in listed.splitlines() if "-m slurmddp --over-ssh" in line and word in line]
 
 
 def test_setup_shows_what_is_missing_and_installs_one_folder(bare_cluster, tmp_path):
@@ -147,10 +147,11 @@ def test_a_sweep_and_a_study_run_the_code_that_travels(cluster, project):
     page = cluster.run("report", "--all", cwd=project).stdout.strip()
     assert page == str(project / "jobs/report.html") and "swept" in Path(page).read_text()
     (project / "new.txt").write_text("of the study")
-    cluster.run("scale", "--gpus", "1,2", "--hold", "--name", "study", "train.py", cwd=project, status=None)
+    (project / "study.py").write_text("import slurmddp\n")
+    cluster.run("scale", "--gpus", "1,2", "--name", "study", "study.py", cwd=project, status=1)  # it takes no steps
     copies = (cluster.project / "jobs").glob("study-scale-*/code/*/new.txt")
     assert [path.read_text() for path in copies] == ["of the study"] * 2
-    cluster.run("cancel", "swept", "study-scale-1", "study-scale-2", cwd=project)
+    cluster.run("cancel", "swept", cwd=project)
 
 
 def test_the_python_of_the_training_needs_no_slurmddp(cluster, project):
@@ -318,8 +319,11 @@ def test_each_error_is_one_line(cluster, project):
         ["status", "--host", "x"],
         ["setup", "--host", "x"],
     ):
-        said = one_line(cluster.run(*words, cwd=project, status=2))
-        assert "option '--host' stands behind the command; write it before, as in: slurmddp --host NAME status" in said
+        said = cluster.run(*words, cwd=project, status=2).stderr
+        assert (
+            "Error: option '--host' stands behind the command; write it before, as in: slurmddp --host NAME status"
+            in said
+        )
     assert "no machine is named" in one_line(cluster.run("setup", cwd=project, host=None, status=2))
 
 
@@ -357,7 +361,7 @@ def test_a_missing_rsync_here_or_there_is_one_line(cluster, project):
         assert "rsync is not found; install it there, or load its module in ~/.bash_profile there" in said[-1]
         assert [line.partition(" ")[0] for line in said] == ["send", "Error:"]
         said = one_line(cluster.run("setup", cwd=project, status=3))
-        assert "cluster has no rsync and no sbatch; install it, or load its module in ~/.bash_profile there" in said
+        assert "cluster has no rsync; install it, or load its module in ~/.bash_profile there" in said
     finally:
         profile.write_text(before)
 
@@ -447,7 +451,7 @@ def tmux(cluster, *words):
 @pytest.mark.skipif(not shutil.which("tmux"), reason="tmux is not installed")
 def test_watch_and_status_have_the_size_of_the_terminal(cluster, project, running):
     """A terminal that becomes smaller is one of the program there, too; after q the shell is as before."""
-    tmux(cluster, "new-session", "-d", "-x", "110", "-y", "28", "-c", str(project), "bash --norc")
+    tmux(cluster, "new-session", "-d", "-x", "110", "-y", "28", "-c", str(project), "env PS1='ready> ' bash --norc")
     try:
 
         def shown():
@@ -457,14 +461,14 @@ def test_watch_and_status_have_the_size_of_the_terminal(cluster, project, runnin
             tmux(cluster, "send-keys", shlex.join(map(str, words)), "Enter")
 
         type_line(*cluster.command("exec", "long", "--", "stty", "size"))
-        until(lambda: "28 110" in shown(), 30, shown)
+        until(lambda: "28 110" in shown() and shown().rstrip().endswith("ready>"), 30, shown)
         type_line(*cluster.command("watch", "long"))
         until(lambda: "it runs" in shown() and "q Quit" in shown(), 30, shown)
         assert max(map(len, shown().splitlines())) == 110
         tmux(cluster, "resize-window", "-x", "84", "-y", "24")
         until(lambda: max(map(len, shown().splitlines())) == 84, 30, shown)
         tmux(cluster, "send-keys", "q")
-        until(lambda: "q Quit" not in shown(), 30, shown)
+        until(lambda: "q Quit" not in shown() and shown().rstrip().endswith("ready>"), 30, shown)
         type_line("clear")
         type_line(*cluster.command("status", "long"))
         until(lambda: running in shown() and "RUNNING" in shown(), 30, shown)
