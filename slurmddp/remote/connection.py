@@ -51,7 +51,8 @@ class Host(NamedTuple):
         if missing := [program for program in ("ssh", "rsync") if not shutil.which(program)]:
             raise SlurmddpError(f"this machine has no {' and no '.join(missing)}, which --host needs; install it here")
         sockets = Path(os.environ.get("XDG_RUNTIME_DIR") or Path.home() / ".cache", "slurmddp")
-        sockets.mkdir(mode=0o700, parents=True, exist_ok=True)
+        sockets.mkdir(parents=True, exist_ok=True)
+        sockets.chmod(0o700)  # fails if it is of another user
         folder, top = str(PurePosixPath(re.sub("^~(/|$)", "./", folder))), find_work_tree(Path.cwd()) or Path.cwd()
         theirs = cls(name, folder, typed, top.resolve(), _SSH)
         ours = theirs._replace(ssh=(*_SSH, "-S", f"{sockets}/%C"))
@@ -79,7 +80,7 @@ class Host(NamedTuple):
         script = (
             f"cd -- {shell(self.folder)} 2>/dev/null && [ -x {PROGRAM} ] || "
             f"{{ echo {shell(missing)} >&2; exit {ClusterError.exit_status}; }}; "
-            f"program=$PWD/{PROGRAM}; cd -- {shell(place)} 2>/dev/null; "
+            f"program=$PWD/{PROGRAM}; cd -- ./{shell(place)} 2>/dev/null; "
             f"{'NO_COLOR=1 ' * bool(os.environ.get('NO_COLOR'))}"
             f'exec "$program" --over-ssh {self.typed}{shell(words)}'
         )

@@ -515,3 +515,28 @@ def test_a_key_and_then_a_password_are_asked_for_once(bare_cluster, tmp_path, pe
         bare_cluster.close("second")
         server.terminate()
         server.wait()
+
+
+def test_the_folder_of_the_connection_is_the_users_alone(bare_cluster, tmp_path):
+    sockets = Path(bare_cluster.environ["XDG_RUNTIME_DIR"], "slurmddp")
+    sockets.mkdir(mode=0o777)
+    sockets.chmod(0o777)
+    bare_cluster.run("setup", cwd=tmp_path)
+    assert sockets.stat().st_mode & 0o777 == 0o700
+    assert [path.stat().st_mode & 0o777 for path in sockets.iterdir()] == [0o600]
+
+
+def test_a_name_from_the_other_machine_leads_nowhere_else(cluster, project):
+    """What a machine says is the page of a run is a name here, and no path."""
+    program = cluster.home / "slurmddp/.slurmddp" / __version__ / "bin/slurmddp"
+    before = program.read_text()
+    (project / "jobs").mkdir()
+    try:
+        for page in ("/x/../report.html", "report.html", "/x/.git/report.html"):
+            program.write_text(f"#!/bin/sh\necho {page}\n")
+            cluster.run("pull", "train", cwd=project, status=None)
+            cluster.run("report", "train", cwd=project, status=None)
+            assert (project / "train.py").exists() and (project / ".git" / "HEAD").exists()
+            assert not (project / "report.html").exists()
+    finally:
+        program.write_text(before)
