@@ -45,6 +45,9 @@ _COMMANDS: Final = {
 _TITLES: Final = {"init": "Start", "status": "Watch", "diagnose": "Look back", "cluster": "Cluster", "config": "Tools"}
 """The headings of `--help`, by the command that follows each."""
 
+EARLY: Final = ("--host", "--remote-dir")
+"""Options that stand before the command."""
+
 _HERE: Final = ("init", "run", "sandbox", "config")
 """The commands about this machine, which a host of the configuration is not for."""
 
@@ -170,12 +173,6 @@ def _explain_early_option(name: str, typed: list[str]) -> str:
     return f"option {quote_value(name)} stands before the command; write it behind, as in: slurmddp {shlex.join(words)}"
 
 
-def explain_late_option(name: str) -> str:
-    """Return where an option that stands behind the command belongs; empty if it is none of those before it."""
-    said = f"option '{name}' stands behind the command; write it before, as in: slurmddp {name} NAME status"
-    return said if name in ("--host", "--remote-dir") else ""
-
-
 def _explain_unknown_command(args: list[str]) -> str:
     import shlex
 
@@ -280,8 +277,9 @@ def _explain(error: click.ClickException) -> str:
     said = re.sub(r" is not in the range x>=(\d+)$", r" is not a whole number, \1 or more", said)
     said = re.sub(r"a valid integer( range)?", "a whole number", said)
     said = re.sub(r"a valid float( range)?", "a number", said).replace(". Did you mean ", "; did you mean ")
-    if isinstance(error, click.NoSuchOption) and (late := explain_late_option(error.option_name)):
-        return late
+    if isinstance(error, click.NoSuchOption) and error.option_name in EARLY:
+        example = f"slurmddp {error.option_name} NAME status"
+        return f"option '{error.option_name}' stands behind the command; write it before, as in: {example}"
     context = error.ctx if isinstance(error, click.UsageError) and not said.endswith("?") else None
     if context and type(error) is click.UsageError:
         return f"{said}; allowed is: {context.command.get_usage(context).removeprefix('Usage: ')}"

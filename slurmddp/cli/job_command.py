@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
-from slurmddp.cli import commands_with, explain_late_option
+from slurmddp.cli import EARLY, commands_with
 from slurmddp.config import job_files
 from slurmddp.config import resolve as config
 from slurmddp.config.foreign_options import advise
@@ -93,6 +93,8 @@ class JobCommand(click.Command):
         try:
             rest = super().parse_args(ctx, list(own))
         except click.NoSuchOption as error:
+            if error.option_name in EARLY:
+                raise
             raise UsageError(_explain_unknown_option(error, takes_value)) from error
         except click.BadOptionUsage as error:
             opposite = f"--no-{error.option_name.lstrip('-')}"
@@ -273,8 +275,6 @@ def write_bytes(stream: TextIO, raw: bytes) -> None:
 def _explain_unknown_option(error: click.NoSuchOption, known: Collection[str]) -> str:
     """Return the message for an option that the command does not have, with what to type instead."""
     name = error.option_name
-    if late := explain_late_option(name):
-        return late
     instead = advise(name, known)
     if not instead and (having := commands_with(name)):
         return f"{quote_value(name)} is an option of `slurmddp {having[0]}`, but not of this command; leave it out"

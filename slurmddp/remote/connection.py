@@ -22,8 +22,8 @@ from slurmddp.version import __version__
 
 PROGRAM: Final = f".slurmddp/{__version__}/bin/slurmddp"
 """Where `setup` puts slurmddp, below --remote-dir."""
-_NAME: Final = re.compile(r"(?!-|.*@-)[^\s\x00-\x1f\x7f/'\"`$&;<>|(){}]+")
-"""No option, and nothing that a ProxyCommand of the user would give to a shell."""
+_NAME: Final = re.compile(r"(?!-|.*@-)[^\s\x00-\x1f\x7f:/'\"`$&;<>|(){}]+")
+"""No option, no address that rsync reads otherwise, and nothing that a ProxyCommand would give to a shell."""
 _SSH: Final = ("ssh", "-a", "-x", "-oClearAllForwardings=yes", "-oRemoteCommand=none", "-oControlMaster=no")
 _OPEN: Final = ("-oControlMaster=yes", "-oControlPersist=600", "-oServerAliveInterval=15", "-oConnectTimeout=30")
 
@@ -56,9 +56,8 @@ class Host(NamedTuple):
         folder, top = str(PurePosixPath(re.sub("^~(/|$)", "./", folder))), find_work_tree(Path.cwd()) or Path.cwd()
         theirs = cls(name, folder, typed, top.resolve(), _SSH)
         ours = theirs._replace(ssh=(*_SSH, "-S", f"{sockets}/%C"))
-        for host in (ours, theirs):
-            if host.is_connected():
-                return host
+        if connected := next(filter(Host.is_connected, (ours, theirs)), None):
+            return connected
         with tempfile.TemporaryFile() as said:  # no pipe: the connection stays open in the background
             words = ["ssh", *_OPEN, *ours.ssh[1:], "-T", "-n", "--", name, "true"]
             status = subprocess.run(words, stdout=said, stderr=said, check=False).returncode  # noqa: S603 no shell
@@ -95,10 +94,9 @@ class Host(NamedTuple):
 
     def rsync(self, folder: str, *words: str, given: bytes = b"") -> None:
         """Run rsync with these words, in which `HOST:` is a folder there. Raises ClusterError when it fails."""
-        name = re.sub(r"([^@]*:.*)", r"[\1]", self.name)  # an address of IPv6
         missing = shell("rsync is not found; install it there, or load its module in ~/.bash_profile there")
         script = f'cd -- {shell(folder)} && {{ command -v rsync >/dev/null || echo {missing} >&2; }} && exec rsync "$@"'
-        words = tuple(f"{name}:./{word[5:]}" if word.startswith("HOST:") else word for word in words)
+        words = tuple(f"{self.name}:./{word[5:]}" if word.startswith("HOST:") else word for word in words)
         self._finish(["rsync", "-rlpt", "-e", shlex.join(self.ssh), f"--rsync-path={_as_login(script)}", *words], given)
 
     def _finish(self, words: Sequence[str], given: bytes) -> str:

@@ -310,6 +310,7 @@ def test_each_error_is_one_line(cluster, project):
         "a b",
         "a;b",
         "a/b",
+        "a:b",
     ):
         said = one_line(cluster.run("status", cwd=project, host=host, status=2))
         assert "is not the name of a machine; give what you type behind ssh" in said
