@@ -2,6 +2,7 @@
 
 import os
 import sys
+import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -33,7 +34,7 @@ def forward(words: Sequence[str]) -> int:
         host.rsync(str(Path(page).parent), f"HOST:{run.report.name}", str(run.report))
         click.echo(run.report)
         if sys.stdout.isatty():
-            click.launch(str(run.report))
+            webbrowser.open(run.report.as_uri())
     return status
 
 

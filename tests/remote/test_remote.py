@@ -247,6 +247,21 @@ def watch_and_interrupt(cluster, project, on_terminal):
     os.close(here)
 
 
+def test_the_page_of_a_run_opens_here_if_there_is_a_terminal(cluster, project):
+    cluster.run("submit", *ONE, "--wait", "train.py", cwd=project)
+    browser, opened = project.parent / "browser", project.parent / "opened"
+    browser.write_text(f'#!/bin/sh\necho "$1" >>{opened}\n')
+    browser.chmod(0o755)
+    assert cluster.run("report", "train", cwd=project, BROWSER=f"{browser} %s").stdout
+    assert not opened.exists()
+    here, there = pty.openpty()
+    words = cluster.command("report", "train")
+    subprocess.run(words, cwd=project, env=cluster.environ | {"BROWSER": f"{browser} %s"}, stdout=there, check=True)
+    os.close(there)
+    os.close(here)
+    assert until(opened.exists, 10) and opened.read_text() == (project / "jobs/train/report.html").as_uri() + "\n"
+
+
 def test_pull_is_whole_or_not_at_all_and_continues(cluster, project):
     model = "pathlib.Path(os.environ['SLURMDDP_RUN_DIR'], 'model.pt')"
     (project / "save.py").write_text(f"import os, pathlib\n{model}.write_bytes(os.urandom(60_000_000))\n")
