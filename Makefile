@@ -46,7 +46,7 @@ else
 demo: $(VENV)/installed slurm
 	@PATH="$(CURDIR)/$(BIN):$$PATH" KEEP="$(KEEP)" FASHION=$(FASHION) bash jobs/demo.sh
 
-test: PACKAGES += $(ACCOUNTING) passwd g++ chromium
+test: PACKAGES += $(ACCOUNTING) passwd g++ chromium openssh-server rsync tmux
 test: $(VENV)/installed slurm
 	@PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder --durations=30 $(ARGS)
 

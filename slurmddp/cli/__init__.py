@@ -34,6 +34,8 @@ _COMMANDS: Final = {
     "report": ("slurmddp.cli.report", "Write a run as one HTML page: attempts, goodput, curves, cause."),
     "tensorboard": ("slurmddp.cli.tensorboard", "Show runs in TensorBoard."),
     "compare": ("slurmddp.cli.compare", "Compare the models of ranks or runs."),
+    "setup": ("slurmddp.cli.remote", "Look at the machine of --host, and put slurmddp there."),
+    "pull": ("slurmddp.cli.remote", "Fetch a run's model, logs and report from --host."),
     "cluster": ("slurmddp.cli.cluster", "Show the partitions: GPUs, CPUs, memory, limits, preemption."),
     "nodes": ("slurmddp.cli.nodes", "Show what speaks against which node, with its age."),
     "sandbox": ("slurmddp.cli.sandbox", "Start a real Slurm on this machine, to try jobs."),
@@ -44,6 +46,12 @@ _COMMANDS: Final = {
 
 _TITLES: Final = {"init": "Start", "status": "Watch", "diagnose": "Look back", "cluster": "Cluster", "config": "Tools"}
 """The headings of `--help`, by the command that follows each."""
+
+EARLY: Final = ("--host", "--remote-dir")
+"""Options that stand before the command."""
+
+_HERE: Final = ("init", "run", "sandbox", "config")
+"""The commands about this machine, which a host of the configuration is not for."""
 
 _NOT_WRITTEN: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EAGAIN)
 """Errors of standard output or a disk that no file name comes with."""
@@ -77,17 +85,11 @@ class _LazyGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Let click parse the options before the command; an error for another option says where it belongs."""
-        if args[:1] == ["help"]:
-            most = 2 + isinstance(self.get_command(ctx, "".join(args[1:2])), click.Group)
-            if args[most:]:
-                known = " ".join(["slurmddp", *args[:most]])
-                raise UsageError(f"help takes no more than the name of a command; type: {known}")
-            args = [*args[1:], "--help"]
         typed = list(args)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if error.possibilities:
+            if error.possibilities and not commands_with(error.option_name):
                 raise
             raise UsageError(_explain_early_option(error.option_name, typed)) from error
 
@@ -103,8 +105,18 @@ class _LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that the first word names; an error for another word says which command may be meant."""
+        if args[:1] == ["help"]:
+            most = 2 + isinstance(self.get_command(ctx, "".join(args[1:2])), click.Group)
+            if args[most:]:
+                known = " ".join(["slurmddp", *args[:most]])
+                raise UsageError(f"help takes no more than the name of a command; type: {known}")
+            args = [*args[1:], "--help"]
         if args and not args[0].startswith("-") and args[0] not in _COMMANDS:
             raise UsageError(_explain_unknown_command(args))
+        if _is_for_host(ctx, args):
+            from slurmddp.cli.remote import forward
+
+            return args[0], click.Command(args[0], callback=lambda: forward(args)), []
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -116,6 +128,24 @@ class _LazyGroup(click.Group):
                 formatter.write_heading(_TITLES[name])
             with formatter.indentation():
                 formatter.write_dl([(name.ljust(width), text)])
+
+
+def _is_for_host(ctx: click.Context, args: list[str]) -> bool:
+    """Return whether a command line is to run on another machine, which --host or the configuration names."""
+    is_help = args[0].startswith("-") or args[-1] == "--help" or args[1:2] == ["-h"]
+    if is_help or args[0] in ("setup", "pull") or ctx.params["over_ssh"] or ctx.resilient_parsing:
+        return False
+    if ctx.params["host"] is not None or args[0] in _HERE:
+        return bool(ctx.params["host"])
+    from slurmddp.config.configuration_files import SENT, find_files, iterate_project_folders
+
+    files, _ = find_files(Path.cwd(), lambda *file: file)
+    if not any(b"host" in content for *_, content in files):
+        return False
+    from slurmddp.config.resolve import find_remote
+
+    is_sent = any((place / SENT).exists() for place in iterate_project_folders(Path.cwd()))
+    return not is_sent and "host" in find_remote(args, os.environ, ctx.params)
 
 
 def commands_with(option: str) -> list[str]:
@@ -158,18 +188,31 @@ def _explain_unknown_command(args: list[str]) -> str:
 
 @click.group(cls=_LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
+@click.option("--host", metavar="HOST", help="Run the command on this machine, by ssh.")
+@click.option("--remote-dir", metavar="DIR", help="The folder for projects there.  [default: slurmddp]")
+@click.option("--yes", is_flag=True, help="With --host: send the code also if it is large.")
+@click.option("--over-ssh", is_flag=True, hidden=True)
 @click.pass_context
-def group(context: click.Context) -> None:
+def group(context: click.Context, /, *, over_ssh: bool, **_: object) -> int:
     """Run a training script as a multi-node PyTorch DDP job on Slurm.
 
     slurmddp submit --nodes 2 --gpus-per-node 8 train.py --lr 0.1
 
     slurmddp help COMMAND shows the options of a command; slurmddp alone shows where you are.
     """
+    if over_ssh:
+        from slurmddp.remote.connection import begin
+
+        begin()
+    if context.invoked_subcommand is None and _is_for_host(context, [""]):
+        from slurmddp.cli.remote import forward
+
+        return forward([])
     if context.invoked_subcommand is None:
         from slurmddp.cli.overview import print_overview
 
         print_overview()
+    return 0
 
 
 def main() -> NoReturn:
@@ -235,6 +278,9 @@ def _explain(error: click.ClickException) -> str:
     said = re.sub(r" is not in the range x>=(\d+)$", r" is not a whole number, \1 or more", said)
     said = re.sub(r"a valid integer( range)?", "a whole number", said)
     said = re.sub(r"a valid float( range)?", "a number", said).replace(". Did you mean ", "; did you mean ")
+    if isinstance(error, click.NoSuchOption) and error.option_name in EARLY:
+        example = f"slurmddp {error.option_name} NAME status"
+        return f"option '{error.option_name}' stands behind the command; write it before, as in: {example}"
     context = error.ctx if isinstance(error, click.UsageError) and not said.endswith("?") else None
     if context and type(error) is click.UsageError:
         return f"{said}; allowed is: {context.command.get_usage(context).removeprefix('Usage: ')}"

@@ -12,7 +12,7 @@ from slurmddp.cli.screen import print_result
 from slurmddp.cluster.request import Request
 from slurmddp.config import configuration_files, job_files
 from slurmddp.config.job_spec import JOB_FIELDS
-from slurmddp.config.resolve import BUILT_IN, unknown_variables
+from slurmddp.config.resolve import BUILT_IN, find_remote, unknown_variables
 from slurmddp.text import escape_text, format_table, mask_secrets, wrap_text
 
 _RECORDED: Final = "the job file is the record of a run, which has every value"
@@ -44,6 +44,8 @@ def _as_json(request: Request, found: job_files.Configuration) -> dict[str, Any]
     for key, value in (("ntasks-per-node", spec.tasks_per_node), ("signal-lead", spec.lead_s)):
         if values[key]["value"] is None:  # it is computed from others
             values[key]["value"] = value
+    remote = find_remote(["--profile", spec.profile or ""], os.environ, click.get_current_context().find_root().params)
+    values |= {key: _entry(given.raw, given.origin) for key, given in remote.items() if "host" in remote}
     if spec.avoided:
         origin = f"{origins['exclude']}, and " * bool(spec.exclude) + f"what speaks against {', '.join(spec.avoided)}"
         values["exclude"] = _entry(dict(spec.header)["exclude"], origin)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-from slurmddp.cli import commands_with
+from slurmddp.cli import EARLY, commands_with
 from slurmddp.cli.screen import print_message
 from slurmddp.config import job_files
 from slurmddp.config import resolve as config
@@ -75,6 +75,8 @@ class JobCommand(click.Command):
         try:
             rest = super().parse_args(ctx, list(own))
         except click.NoSuchOption as error:
+            if error.option_name in EARLY:
+                raise
             raise UsageError(_explain_unknown_option(error, takes_value)) from error
         except click.BadOptionUsage as error:
             opposite = f"--no-{error.option_name.lstrip('-')}"

@@ -16,6 +16,8 @@ from slurmddp.trust import explain_owner
 RUNS_DIR: Final = "jobs"
 """The folder of the runs where no other is given."""
 PROJECT_FILE: Final = "slurmddp.toml"
+SENT: Final = ".slurmddp-sent"
+"""The list of the code that `--host` has sent to a folder. In such a folder no file says where commands run: here."""
 LARGEST_MB: Final = 16
 """The size in 10**6 bytes up to which a file that a user names is read."""
 _PYPROJECT: Final = "pyproject.toml"

@@ -9,6 +9,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Any, Final
@@ -21,7 +22,7 @@ from slurmddp.config.command import Command, Launch, as_name, parse
 from slurmddp.config.configuration_files import PROJECT_FILE
 from slurmddp.config.job_spec import JOB_FIELDS, SETUP, JobSpec
 from slurmddp.config.option_types import Field, Given, convert, unknown
-from slurmddp.config.toml import PATH_KEYS, Layer, Source
+from slurmddp.config.toml import PATH_KEYS, REMOTE_KEYS, Layer, Source
 from slurmddp.config.worker_options import WORKER_FIELDS, WorkerOptions, parse_words
 from slurmddp.errors import UsageError
 from slurmddp.text import quote_value, suggest
@@ -318,6 +319,18 @@ def find_runs_dir(configuration: Sequence[Source], environ: Mapping[str, str]) -
     layers = _order_layers(configuration, _read_environment(environ), Layer(COMMAND_LINE, {}))
     values = _merge(layer.options for layer in layers)
     return str(_convert(JOB_FIELDS, values, "runs-dir").get("runs_dir", JOB_FIELDS["runs-dir"].default))
+
+
+def find_remote(words: Sequence[str], environ: Mapping[str, str], typed: Mapping[str, Any]) -> dict[str, Given]:
+    """Return `host`, if there is one, and `remote-dir`: typed, or as configured, in a profile that the words choose."""
+    files = job_files.find_configuration(Path.cwd()).files
+    profile = dict(pairwise(part for word in words for part in word.split("=", 1))).get("--profile")
+    asked = {"host": typed["host"], "remote-dir": typed["remote_dir"]}
+    asked |= {"profile": profile} if any(profile in file.profiles for file in files) else {}
+    given = {key: Given(value, f"--{key}") for key, value in asked.items() if value is not None}
+    layers = _order_layers(files, _read_environment(environ), Layer(COMMAND_LINE, given))
+    found = {"remote-dir": Given("slurmddp", BUILT_IN)} | _merge(layer.options for layer in layers)
+    return {key: found[key] for key in REMOTE_KEYS if key in found}
 
 
 def unknown_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:

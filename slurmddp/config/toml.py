@@ -19,9 +19,11 @@ from slurmddp.text import escape_text, mask_secrets, quote_value
 _PATHS: Final = ("template", "setup-file", "venv", "runs-dir")
 _MAYBE_PATHS: Final = ("python", "conda")
 PATH_KEYS: Final = (*_PATHS, *_MAYBE_PATHS, "container")
-_PROFILE_KEYS: Final = (*(key for key in JOB_FIELDS if key != "profile"), *ALIASES, "worker")
+REMOTE_KEYS: Final = ("host", "remote-dir")
+_JOB_KEYS: Final = (*(key for key in JOB_FIELDS if key != "profile"), *ALIASES, "worker")
+_PROFILE_KEYS: Final = (*_JOB_KEYS, *REMOTE_KEYS)
 CONFIGURATION_KEYS: Final = (*_PROFILE_KEYS, "profile")
-JOB_FILE_KEYS: Final = (*CONFIGURATION_KEYS, "command", "recorded")
+JOB_FILE_KEYS: Final = (*_JOB_KEYS, "profile", "command", "recorded")
 
 _MAX_DEPTH: Final = 100
 _Byte = Annotated[int, msgspec.Meta(gt=0, lt=256)]
@@ -33,7 +35,7 @@ class Layer(msgspec.Struct, frozen=True):
     place: str
     """For messages: `project file slurmddp.toml, table profile.big`."""
     options: Mapping[str, Given]
-    """By field of JobSpec."""
+    """By field of JobSpec, and REMOTE_KEYS."""
     worker: Mapping[str, Given] = {}
     """By field of WorkerOptions."""
     command: tuple[str, ...] = ()
@@ -76,7 +78,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         order = table.get("recorded", {}).get("setup-order")
         return Layer(
             place=place,
-            options=_given(table, JOB_FIELDS, place),
+            options=_given(table, JOB_FIELDS, place)
+            | {key: Given(table[key], f"{place}, key {key}") for key in REMOTE_KEYS if key in table},
             worker=_given(table.get("worker", {}), WORKER_FIELDS, self.place(*tables, "worker")),
             command=_command(table.get("command", []), place),
             command_origin=f"{place}, key command",
@@ -159,6 +162,8 @@ def _check_keys(table: Any, keys: Sequence[str], place: Callable[..., str]) -> N
             raise UsageError(f"{place()}: there is no table [{escape_text(key)}]; write its keys without it; {tables}")
         if key not in keys:
             raise unknown(key, keys, place())
+        if key in REMOTE_KEYS and not isinstance(table[key], str):
+            raise UsageError(f'{place()}, key {key}: {quote_value(table[key])} is not a string, as in {key} = "name"')
     worker = table.get("worker", {})
     if not isinstance(worker, dict):
         raise UsageError(f"{place()}, key worker: {quote_value(worker)} is not a table of the worker's options")

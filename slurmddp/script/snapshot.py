@@ -14,6 +14,7 @@ from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
+from slurmddp.config.configuration_files import SENT
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import UsageError
 from slurmddp.runs.code_copy import LISTING, Entry, digest_of
@@ -49,11 +50,7 @@ def read_code(spec: JobSpec) -> Code:
     start = here if script is None or script.is_relative_to(here) else script.parent
     work_tree = git.find_work_tree(start)
     top = work_tree.resolve() if work_tree else start
-    found = _in_work_tree(top, "") if work_tree else _in_folder(top, "")
-    found = (path for path in found if not PurePosixPath(path).name.startswith(".."))  # left by a killed submission
-    paths = sorted(set(islice(found, MOST_FILES + 1)) - {LISTING})
-    if len(paths) > MOST_FILES:
-        raise UsageError(f"--snapshot: {top} has more than {MOST_FILES} files; {_advice(top)}")
+    paths = list_code(top)
     if script and not (script.is_relative_to(top) and str(script.relative_to(top)) in set(paths)):
         typed = spec.command[spec.parsed_command.place]
         raise UsageError(
@@ -62,6 +59,16 @@ def read_code(spec: JobSpec) -> Code:
         )
     _check_size(top, paths)
     return Code(top, tuple(_read_entry(top, path) for path in paths))
+
+
+def list_code(top: Path) -> list[str]:
+    """Return the paths of the code below the top of a work tree, or another folder. Raises UsageError for too many."""
+    found = _in_work_tree(top, "") if git.find_work_tree(top) else _in_folder(top, "")
+    found = (path for path in found if not PurePosixPath(path).name.startswith(".."))  # left by a killed submission
+    paths = sorted(set(islice(found, MOST_FILES + 1)) - {LISTING, SENT})
+    if len(paths) > MOST_FILES:
+        raise UsageError(f"--snapshot: {top} has more than {MOST_FILES} files; {_advice(top)}")
+    return paths
 
 
 def copy_code(code: Code, run: RunDir) -> Path | None:

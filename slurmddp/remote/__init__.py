@@ -1,0 +1,1 @@
+"""`slurmddp --host`: the same commands on another machine, by OpenSSH, rsync and the slurmddp there."""
