@@ -89,8 +89,10 @@ class _LazyGroup(click.Group):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if error.possibilities and not commands_with(error.option_name):
-                raise
+            import difflib
+
+            if near := difflib.get_close_matches(error.option_name, error.possibilities or (), cutoff=0.75):
+                raise click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx) from error
             raise UsageError(_explain_early_option(error.option_name, typed)) from error
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
