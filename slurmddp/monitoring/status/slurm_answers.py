@@ -110,12 +110,11 @@ class Answers:
         """Add what only scontrol shows, as that one is being preempted."""
         details = queries.controller([job.job_id for job in running], self.environ, timeout_s=TIMEOUT_S)
         for job in running:
+            rows = self.rows[job]
             shown = {row.job_id: row for row in newest_rows(matching_rows(job, details.jobs))}
-            for number, row in enumerate(self.rows[job]):
-                if more := shown.get(row.job_id):
-                    self.rows[job][number] = row._replace(
-                        exit_status=more.exit_status, restarts=more.restarts, preempted=more.preempted
-                    )
+            for number, row in enumerate(rows):
+                own = shown.get(row.job_id, row)
+                rows[number] = row._replace(exit_status=own.exit_status, restarts=own.restarts, preempted=own.preempted)
 
 
 def matching_rows(wanted: RequestedJob, rows: Iterable[JobInfo]) -> list[JobInfo]:
