@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 from slurmddp.attach import run_words
 from slurmddp.errors import ClusterError, SlurmddpError, UsageError
 from slurmddp.monitoring.status import query_jobs
+from slurmddp.monitoring.status.job_status import read_spec
 from slurmddp.runs.lookup import Target, require_one
-from slurmddp.runs.submissions import read_spec
 from slurmddp.slurm import client, commands
 from slurmddp.slurm.environment import user
 from slurmddp.watchdog.nodes import look_at_nodes

@@ -16,6 +16,7 @@ from slurmddp.diagnose.rule_types import NONE, UNKNOWN, Diagnosis
 from slurmddp.errors import ClusterError
 from slurmddp.monitoring import status
 from slurmddp.monitoring.status import JobStatus
+from slurmddp.monitoring.status.job_status import count_gpus, read_spec
 from slurmddp.outcome import Kind, Outcome, Phase
 from slurmddp.report.attempts import TimedAttempt
 from slurmddp.report.curves import Logged, read_events
@@ -25,7 +26,6 @@ from slurmddp.runs.facts import Job, Run
 from slurmddp.runs.files import TAIL_BYTES, json_value
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target, find_all_jobs, split
-from slurmddp.runs.submissions import count_gpus, read_spec
 from slurmddp.submission.sweep import Result
 from slurmddp.text import mask_secrets
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from slurmddp.monitoring.status import JobStatus, read_facts
+from slurmddp.monitoring.status.job_status import count_gpus
 from slurmddp.report.attempts import TimeKind
 from slurmddp.report.timeline import Timeline, build_timeline
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import find_all_jobs
 from slurmddp.runs.ownership import attempt_order
-from slurmddp.runs.submissions import count_gpus
 
 
 @dataclass(frozen=True, kw_only=True)

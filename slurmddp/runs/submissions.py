@@ -1,13 +1,11 @@
-"""Reads and writes `submissions.jsonl`, a record for each job of a run by `submit` or the job; reads `spec.toml`.
+"""Reads and writes `submissions.jsonl`: one record for each job of a run, by `submit` or by the job itself.
 
 By its record, a job belongs to a run's folder, or to the original that the folder is a copy of: a folder that was moved
 keeps its jobs; a copy has none of them. Standard library only.
 """
 
 from __future__ import annotations
-import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,18 +80,3 @@ def slurm_name(run: RunDir, job_id: str) -> str:
     """Return the name in Slurm of a run's job, which differs from that of the folder where a batch script gives one."""
     home, number = run.sweep or run, JobRef.parse(job_id).array_id
     return read_origin(home, next((one for one in reversed(submissions(home)) if one["job"] == number), {})).name
-
-
-def read_spec(run: RunDir) -> dict[str, Any]:
-    """Return the job as it was last submitted; empty if spec.toml cannot be read."""
-    import tomllib  # noqa: PLC0415 only a job that has been running has this read
-
-    with suppress(ValueError, RecursionError), open_or_empty((run.sweep or run).spec) as file:
-        return tomllib.load(file)
-    return {}
-
-
-def count_gpus(run: RunDir) -> int:
-    """Return the GPUs of a node, by the job as it was last submitted."""
-    number = str(read_spec(run).get("gpus-per-node", "")).rpartition(":")[2]
-    return int(number) if re.fullmatch("[0-9]{1,3}", number) else 0

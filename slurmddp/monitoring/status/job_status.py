@@ -1,14 +1,16 @@
 """The status of a job as values, and its progress, which is read from the run's files. No processes."""
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from slurmddp.outcome import Kind, Outcome, Phase
 from slurmddp.runs.checkpoints import find_newest_saved
 from slurmddp.runs.facts import Job
+from slurmddp.runs.files import open_or_empty
 from slurmddp.runs.history import Event, describe_event
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.job_info import JobInfo, JobRef, Source
@@ -111,6 +113,21 @@ class JobStatus:
     def hang(self) -> Happened | None:
         """Since when its ranks hang, and which stands out; None if they do not."""
         return self.progress.stall if self.progress else None
+
+
+def read_spec(run: RunDir) -> dict[str, Any]:
+    """Return the job as it was last submitted; empty if spec.toml cannot be read."""
+    import tomllib  # noqa: PLC0415 only a job that has been running has this read
+
+    with suppress(ValueError, RecursionError), open_or_empty((run.sweep or run).spec) as file:
+        return tomllib.load(file)
+    return {}
+
+
+def count_gpus(run: RunDir) -> int:
+    """Return the GPUs of a node, by the job as it was last submitted."""
+    number = str(read_spec(run).get("gpus-per-node", "")).rpartition(":")[2]
+    return int(number) if re.fullmatch("[0-9]{1,3}", number) else 0
 
 
 def read_progress(run: RunDir, job: Job, *, now: float) -> Progress:

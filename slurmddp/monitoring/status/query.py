@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, Final, cast
 
-from slurmddp.monitoring.status.job_status import JobStatus, Progress, last_seen, read_progress
+from slurmddp.monitoring.status.job_status import JobStatus, Progress, count_gpus, last_seen, read_progress
 from slurmddp.monitoring.status.slurm_answers import FEW, Answers, RequestedJob
 from slurmddp.outcome import Kind, Outcome
 from slurmddp.runs.allocations import Allocation, allocations_of, list_allocations
@@ -16,7 +16,7 @@ from slurmddp.runs.files import TAIL_BYTES
 from slurmddp.runs.history import History, read_newest, read_outline
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target
-from slurmddp.runs.submissions import Origin, count_gpus, read_origin, settings_of, submissions
+from slurmddp.runs.submissions import Origin, read_origin, settings_of, submissions
 from slurmddp.slurm.hostlist import try_expand
 from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.slurm.pending_reasons import explain
