@@ -104,6 +104,7 @@ USER_ERRORS = [
     ("submit --multi_gpu", "it is an option of accelerate; leave it out, or type: accelerate launch --multi_gpu ... "),
     ("submit --parsable", "No such option '--parsable'; slurmddp sets it itself, leave it out"),
     ("submit -Z", "No such option '-Z'; --help-all lists the options"),
+    ("submit --node 2 train.py", "No such option '--node'; did you mean --nodes?"),
     ("sweep --chain 2", "'--chain' is an option of `slurmddp submit`, but not of this command; leave it out"),
     ("render --sbatch test-only", "--sbatch: 'test-only': use `slurmddp submit --dry-run`"),
     ("render --sbatch wrap=ls", "--sbatch: 'wrap=ls': write the program behind the options, as in: train.py --lr 0.1"),
@@ -401,10 +402,10 @@ def test_no_slurm_is_status_3_and_leaves_no_files(words, tmp_path):
 
 
 def test_control_characters_from_slurm_are_escaped(tmp_path):
-    """The squeue is a stand-in."""
-    squeue = tmp_path / "squeue"
-    squeue.write_text('#!/bin/sh\nprintf "squeue: error: \\033[2Jgone\\n" >&2; exit 1\n')
-    squeue.chmod(0o755)
+    """The scontrol is a stand-in."""
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text('#!/bin/sh\nprintf "scontrol: error: \\033[2Jgone\\n" >&2; exit 1\n')
+    scontrol.chmod(0o755)
     done = typed("cancel", "17", cwd=tmp_path, PATH=f"{tmp_path}:/bin:/usr/bin")
     said = "Error: nothing was cancelled: the controller does not answer (\\x1b[2Jgone)\n"
     assert (done.returncode, done.stderr) == (3, said)

@@ -27,7 +27,8 @@ EXAMPLES: Final = {path.stem: path for path in sorted(_FOLDER.glob("*.py"))}
 """The example scripts, by name."""
 
 
-_GIVEN: Final = tuple(JOB_FIELDS[key] for key in ("nodes", "gpus-per-node", "partition", "account", "qos", "time"))
+_KEYS: Final = ("nodes", "gpus-per-node", "ntasks-per-node", "partition", "account", "qos", "time")
+_GIVEN: Final = tuple(JOB_FIELDS[key] for key in _KEYS)
 """The options of the job that a job file often begins with."""
 
 

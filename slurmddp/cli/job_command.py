@@ -228,7 +228,7 @@ def find_configuration() -> job_files.Configuration:
 def _explain_unknown_option(error: click.NoSuchOption, known: Collection[str]) -> str:
     """Return the message for an option that the command does not have, with what to type instead."""
     name = error.option_name
-    instead = advise(name, known)
+    instead = advise(name, known) or (f"did you mean {name}s?" if f"{name}s" in known else "")
     if not instead and (having := commands_with(name)):
         return f"{quote_value(name)} is an option of `slurmddp {having[0]}`, but not of this command; leave it out"
     instead = instead or suggest(name, (one for one in known if one.startswith("--")), "", cutoff=0.75)

@@ -110,6 +110,8 @@ def _gpus(spec: JobSpec, partition: Partition) -> str:
     if spec.gpus <= most:
         return ""
     has = f"a node of partition {partition.name} has {most}" if most else f"partition {partition.name} has none"
+    if not most:
+        has += f"; for ranks without GPUs, type: --ntasks-per-node {spec.tasks_per_node}"
     if spec.gpu_type and (untyped := max((nodes.gpus_of("") for nodes in partition.nodes), default=0)):
         has = f"a node of partition {partition.name} has {untyped}, whose type Slurm does not know; leave the type out"
     return f"--gpus-per-node {spec.gpus_per_node}: {has}"

@@ -26,6 +26,7 @@ CONFIGURATION_KEYS: Final = (*_PROFILE_KEYS, "profile")
 JOB_FILE_KEYS: Final = (*_JOB_KEYS, "profile", "command", "recorded")
 
 _MAX_DEPTH: Final = 100
+_QUOTED: Final = '; a text stands in quotes, as in partition = "gpu"'
 _Byte = Annotated[int, msgspec.Meta(gt=0, lt=256)]
 
 
@@ -113,7 +114,7 @@ def parse_toml(raw: bytes, place: str) -> dict[str, Any]:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise UsageError(f"{place}, line {line}: not UTF-8 text") from error
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{place}: {error}") from error
+        raise UsageError(f"{place}: {error}{_QUOTED * ('value (at line' in str(error))}") from error
     except (RecursionError, ValueError) as error:  # Python limits the digits of a number
         raise UsageError(f"{place}: its tables are nested too deeply, or a number in it is too big") from error
     return tables

@@ -6,6 +6,7 @@ and what preemption does to it.
 
 import re
 from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
 from typing import Final
 
 from slurmddp.cluster.limits import find_problems
@@ -27,6 +28,8 @@ from slurmddp.text import list_some
 
 _OFF: Final = ("", "0", "OFF", "off", "INFO")
 _NAMED: Final = 6
+_LATE: Final = timedelta(days=30)
+"""An expected start so far away is that of a job without a time limit, which Slurm counts as a year."""
 TESTED: Final = ("22.05", "24.11", "26.05")
 """The versions of Slurm that slurmddp is tested with (docs/compatibility.md), the oldest first."""
 
@@ -99,7 +102,8 @@ def _check_sbatch(script: bytes | None, environ: Mapping[str, str]) -> Iterator[
     try:
         start = sbatch_command.expected_start(sbatch_command.test_only(script, environ))
         when = f", to start at {start:%Y-%m-%d %H:%M}" if start else ""
-        yield finding("sbatch", "ok", when=when)
+        is_late = start is not None and start - datetime.now(start.tzinfo) > _LATE
+        yield finding("sbatch", "late" if is_late else "ok", when=when)
     except RefusedError as error:
         what, _, advice = str(error).rpartition("; ")
         yield finding("sbatch", "refused", what=what, advice=advice)
@@ -122,5 +126,5 @@ def describe_preemption(partition: Partition, cluster: Cluster, *, requeues: boo
         case,
         name=partition.name,
         told=f"the ranks are {how}, and have {cluster.kill_wait_s} s to save their state",
-        grace=f"after a grace time of {partition.grace_s} s; the ranks are told at once, and save their state",
+        grace=f"after a grace time of {partition.grace_s} s; the ranks are told at once, and can save their state",
     )

@@ -100,6 +100,11 @@ def test_what_never_fits_names_the_limit(values, said):
     assert said in found(**values)[0]
 
 
+def test_where_no_node_has_a_gpu_the_option_for_ranks_without_is_named():
+    said = "--gpus-per-node 4: partition cpu has none; for ranks without GPUs, type: --ntasks-per-node 4"
+    assert said in found(partition="cpu", gpus_per_node="4")
+
+
 def test_gpus_whose_type_slurm_does_not_know_are_told():
     nodes = replace(GPU, gpus=2, gpu_counts=(("", 2),))
     untyped = Cluster(partitions=(Partition(name="gpu", default=True, nodes=(nodes,)),))

@@ -198,5 +198,7 @@ def test_what_toml_allows_and_we_cannot_take_is_one_line_too(text, message, home
 
 
 def test_a_value_that_is_missing_is_told_with_its_place():
-    with pytest.raises(UsageError, match=r"^job file a.toml: Invalid value \(at line 1, column 9\)$"):
+    with pytest.raises(
+        UsageError, match=r"^job file a.toml: Invalid value \(at line 1, column 9\); a text stands in quotes"
+    ):
         parse_toml(b"nodes = \n", "job file a.toml")

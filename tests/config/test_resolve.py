@@ -143,7 +143,7 @@ def test_an_executable_of_a_file_is_a_path_only_with_a_slash(tmp_path):
             "nodes = 1\nmem = 16G # all",
             "exp.toml: Expected newline or end of document after a statement (at line 2, column 9)",
         ),
-        ("[env]\nHF_TOKEN = hf_1", "exp.toml: Invalid value (at line 2, column 12)"),
+        ("[env]\nHF_TOKEN = hf_1", "exp.toml: Invalid value (at line 2, column 12); a text stands in quotes, as in"),
         *((f'hang-timeout = "{wrong}"', f"'{wrong}' is not auto, or seconds") for wrong in ("0", "5d", "1h30m", "no")),
         ('name = "a\\nb"', "not allowed"),
     ],

@@ -1,6 +1,7 @@
 """What is said before the queue: variables that travel, the notice, preemption; a cluster that does not answer."""
 
 import re
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,16 @@ def test_when_the_notice_comes_and_whether_the_job_comes_back():
     assert found.level == "ok" and "120 s before the end of the time limit 60" in found.what
     found = find_notice(spec(requeue=False))
     assert found.level == "warning" and "--chain" in found.advice
+
+
+@pytest.mark.parametrize(("days", "level"), [(1, "ok"), (365, "note")])
+def test_a_start_in_a_year_is_told_as_what_jobs_without_a_limit_cause(monkeypatch, days, level):
+    start = datetime.now().astimezone() + timedelta(days=days)
+    said = Answer(0, "", f"sbatch: Job 17 to start at {start:%Y-%m-%dT%H:%M:%S} using 2 processors")
+    monkeypatch.setattr(sbatch_command.client, "ask", lambda *_, **__: said)
+    cluster = Cluster(partitions=(Partition(name="gpu", default=True),))
+    found = check_cluster(Request(Resolved(JobSpec(job_name="exp"), {}), cluster), b"#!/bin/sh\n", {})
+    assert [one.level for one in found if one.check == "sbatch"] == [level]
 
 
 def test_each_error_says_what_to_type(monkeypatch, tmp_path):
