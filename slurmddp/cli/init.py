@@ -89,6 +89,11 @@ def _name_files(file: str | None, example: str | None) -> tuple[Path, str | None
         path /= default
     if path.suffix in OTHER_FORMATS:
         raise UsageError(f"a job file ends in .toml; type: slurmddp init {shlex.quote(str(path.with_suffix('.toml')))}")
+    if path.is_file() and path.suffix not in (".toml", ".py"):
+        typed = shlex.quote(str(path))
+        raise UsageError(
+            f"{typed} is no training script in Python; a batch script needs no job file: slurmddp submit {typed}"
+        )
     if path.suffix not in (".toml", ".py"):
         path = path.with_name(f"{path.name}.toml")
     if example or path.suffix == ".py":

@@ -62,10 +62,17 @@ def key_of(option: str) -> str:
 def advise(option: str, known: Container[str]) -> str:
     """Return what to type instead of an option; empty if it is not in the table, or if `known` lacks that option."""
     key = key_of(option)
+    if not option.startswith("--") and key not in foreign():
+        key = SHORT_OF_SBATCH.get(key, key)
     found = foreign().get(key)
     if found and (found.instead.split()[0] in known or not found.instead.startswith("--")):
         return found.advice.format(option=option)
-    return f"use --sbatch {key}" if key in SWITCHES_OF_SBATCH and "--sbatch" in known else ""
+    if f"--{key}" in known:
+        return f"use --{key}" if option != f"--{key}" else ""
+    if "--sbatch" not in known:
+        return ""
+    more = "=VALUE" * (key in ("nice", *OF_SBATCH[: -len(SWITCHES_OF_SBATCH)]))
+    return f"use --sbatch {key}{more}" if key in OF_SBATCH else ""
 
 
 def refuse_sbatch(key: str, value: str) -> str:

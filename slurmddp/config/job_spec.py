@@ -46,7 +46,7 @@ Dependency = Annotated[
     str,
     whole_text(
         f"({_JOBS})([,?]({_JOBS}))*",
-        "a list of jobs in sbatch's form, as in afterok:17; --after-ok takes the name of a run, too",
+        "a list of jobs in sbatch's form, as in afterok:17; --after and --after-ok take the name of a run, too",
     ),
 ]
 _FIRST_PORT = 1024

@@ -98,7 +98,7 @@ def site_changes(spec: JobSpec, job: JobInfo) -> Iterator[str]:
             f"{accepted} Requeue=0: after a preemption or the time limit it does not start again; `--chain N` queues N "
             "jobs that continue in its place"
         )
-    if spec.dependency and not job.dependency:
+    if spec.dependency and not job.dependency and spec.dependency.lower() != "singleton":
         known = f"Slurm does not know those of {spec.dependency}, or they have ended"
         yield f"job {job.job_id} waits for no other job: {known}"
     # before the job starts, Slurm shows all the partitions that were asked for
