@@ -67,7 +67,7 @@ USER_ERRORS = [
     ("submit -n 4", "No such option '-n'; use --ntasks-per-node (ranks on each node)"),
     ("run --nproc_per_node=4", "use --ntasks-per-node"),
     ("submit -o x.out", "the output of a run is in its folder, jobs/NAME/logs"),
-    ("submit --mail-user=me", "No such option '--mail-user'; if it is one of sbatch's, use --sbatch mail-user=VALUE"),
+    ("submit --mail-user=me", "No such option '--mail-user'; use --sbatch mail-user=VALUE"),
     ("submit --nodess 2", "No such option '--nodess'; did you mean --nodes or --nodelist?"),
     ("submit --gpu 2", "No such option '--gpu'; did you mean --gpus-per-node?"),
     ("submit --wrap x", "--wrap: COMMAND is missing"),
