@@ -84,7 +84,7 @@ def test_status_with_each_of_the_daemons_away(accounting, monkeypatch):
     def seen(timeout_s=60.0):
         monkeypatch.setattr(slurm_answers, "TIMEOUT_S", timeout_s)
         (found,) = status.query_jobs([Target(None, (job,))], env)
-        return found.phase, found.source, found.exit_status, bool(found.silence)
+        return found.phase, found.source, found.outcome.exit_status, bool(found.silence)
 
     deadline = time.monotonic() + 30
     with stopped(controller):
