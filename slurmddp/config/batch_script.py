@@ -132,7 +132,7 @@ def is_batch_script(path: str, head: bytes) -> bool:
     """Return whether a file that begins so is a batch script; a Python program may have #SBATCH lines, too."""
     if head.startswith(b"#!"):  # of a shell with a quote in the next line: pip's, for a long path of Python
         return not interpreter(head).startswith(("python", "pypy")) and not re.match(rb"#![^\n]*\n['\"]", head)
-    if path.endswith((".sbatch", ".slurm")):
+    if path.endswith((".sbatch", ".slurm", ".sh", ".bash")):
         return True
     return not path.endswith((".py", ".toml")) and re.search(rb"^#SBATCH", head, re.MULTILINE) is not None
 

@@ -180,6 +180,7 @@ export A=1
 def test_a_python_program_with_directives_is_no_batch_script():
     assert not is_batch_script("train.py", b"#!/usr/bin/env python3\n#SBATCH -N 2\n")
     assert not is_batch_script("train", b"#!/bin/sh\n'''exec' python\n")
+    assert is_batch_script("train.sh", b"echo this is no Python\n")
     assert is_batch_script("train.sh", b"#!/bin/bash\n")
 
 
