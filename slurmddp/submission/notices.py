@@ -69,7 +69,7 @@ def report_run_state(request: Request, run: RunDir, code: Code | None, notice: N
         finished = "had finished; it " if is_finished(run) else ""
         notice(f"run {run.path.name} {finished}continues from {state}; --reset starts it over")
     elif is_finished(run):
-        notice(f"run {run.path.name} is finished and has no checkpoint: COMMAND runs again from its beginning")
+        notice(f"run {run.path.name} is finished: COMMAND begins anew, unless it loads a checkpoint of its own")
 
 
 def report_changes(

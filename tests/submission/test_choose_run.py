@@ -142,7 +142,7 @@ def test_a_finished_program_without_a_checkpoint_runs_again_from_its_beginning(s
     submit("--lr", "0.1")
     gone(slurm, wait_for_job, pretend("train", status=0))
     said = submit("--lr", "0.1").err
-    assert "run train is finished and has no checkpoint: COMMAND runs again from its beginning\n" in said
+    assert "run train is finished: COMMAND begins anew, unless it loads a checkpoint of its own\n" in said
     gone(slurm, wait_for_job, pretend("train", step=1200, status=0))
     assert "this is run train-2" in submit("--lr", "0.2").err, "a finished run is no question"
 
