@@ -91,6 +91,6 @@ def test_status_with_each_of_the_daemons_away(accounting, monkeypatch):
         while (said := seen(1.0)) != ("failed", "sacct", "3:0", True):
             assert time.monotonic() < deadline, said
     os.kill(daemon(accounting, "slurmdbd"), signal.SIGKILL)
-    assert seen() == ("failed", "squeue", "3:0", False)
+    assert seen() == ("failed", "scontrol", "3:0", False)
     with stopped(controller):
         assert seen(1.0) == ("unknown", "files", "", True)
