@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import click
 
-from slurmddp.cli.run_arguments import TEXT, complete_target, find_target, runs_dir_option
+from slurmddp.cli.run_arguments import TEXT, complete_target, find_target, name_task, runs_dir_option
 from slurmddp.cli.screen import JSON_SCHEMA, print_message, write_bytes
 from slurmddp.errors import UsageError
 from slurmddp.monitoring import follow as following
@@ -76,8 +76,8 @@ def logs(  # noqa: PLR0913 - an argument for each option
     tail = None if tail is None else min(tail, sys.maxsize)
     found = lookup.require_one(find_target(target, runs_dir), target or "")
     if found.run is None:
-        whole = f"scontrol show job {found.name}"
-        raise UsageError(f"job {found.name} is of no run in {runs_dir}; its output is in the file that `{whole}` names")
+        where = f"its output is in the file that `scontrol show job {found.name}` names; {name_task(found.name)}"
+        raise UsageError(f"job {found.name} is of no run in {runs_dir}; {where}")
     run, job_id = found.run, newest_with_output(found.run, found.jobs)
     if errors:
         from slurmddp.monitoring.logs.error_lines import Errors  # it loads the rules of `diagnose`

@@ -146,5 +146,11 @@ def find_run(word: str | None, runs_dir: str, *, sweeps: bool = False) -> RunDir
     found = find_target(word, runs_dir)
     found = found if sweeps else lookup.require_one(found, word or "")
     if found.run is None:
-        raise UsageError(f"job {quote_value(found.name)} is of no run in {runs_dir}; --runs-dir names another folder")
+        hint = f"--runs-dir names another folder; {name_task(found.name)}"
+        raise UsageError(f"job {quote_value(found.name)} is of no run in {runs_dir}; {hint}")
     return found.run
+
+
+def name_task(job_id: str) -> str:
+    """Return how a task is named if a job is an array, as those of an executor's map_array are."""
+    return f"of an array, name a task, as in {job_id.partition('_')[0]}_0"

@@ -236,7 +236,7 @@ def test_a_job_of_no_run_is_one_line_that_says_where_its_output_is(tmp_path):
     done = subprocess.run([*WORDS, "99999999"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     said = "job 99999999 is of no run in jobs; its output is in the file that `scontrol show job 99999999` names"
-    assert done.stderr == f"Error: {said}\n"
+    assert done.stderr == f"Error: {said}; of an array, name a task, as in 99999999_0\n"
 
 
 @pytest.mark.parametrize(("status", "state"), [(0, "COMPLETED"), (77, "FAILED")])
