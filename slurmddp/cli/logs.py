@@ -128,7 +128,8 @@ def _explain_none(wanted: Selection, *, errors: bool) -> str:
     what = "no line that looks like an error" if errors else f"no output in {relative_path(run.logs)}"
     (job, *_) = query_jobs([Target(run, (job_id,))], os.environ)
     if job.outcome.final:
-        return f"job {job_id} is {job.state} and has {what}"
+        is_part = wanted.attempt == LAST and len(run.attempts(job_id)) > 1
+        return f"job {job_id} is {job.state} and has {what}" + " in its newest attempt; try --attempt all" * is_part
     return f"job {job_id} has {what} yet; to wait for more, type: slurmddp logs -f {job_id}"
 
 

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from slurmddp import exit_codes
 from slurmddp.background import run_in_background
 from slurmddp.diagnose.evidence import Evidence, read_log_evidence
 from slurmddp.diagnose.rule_types import NONE, RESUME, UNKNOWN, Diagnosis, Line, Rule
@@ -255,7 +256,8 @@ class _Case:
         """Return that the job ended well, or that its script hid the failure of its last step."""
         if self.run:
             last = self.attempts[-1] if self.attempts and self.job.state != "COMPLETED" else ""
-            return replace(_ENDED_WELL, attempt=last)
+            what = "; ".join((_ENDED_WELL.what, *self._list_passed_over()))
+            return replace(_ENDED_WELL, attempt=last, what=what)
         succeeded = self.job.last_step == "COMPLETED" if self.job.last_step else self.evidence.continued_after_exit
         if not self.evidence.exits or succeeded:
             return _ENDED_WELL
@@ -267,6 +269,14 @@ class _Case:
             sure="likely",
             advice="let the script end with the step's status: `set -o pipefail`, and no command after srun",
         )
+
+    def _list_passed_over(self) -> Iterator[str]:
+        """Yield each failure of a launch after which a script of the user's own went on."""
+        start = self.attempts[-1].partition(".")[0] if self.attempts else ""
+        for event in self.events:
+            is_failure = event.kind == "job_end" and event.number("status") not in (None, exit_codes.DONE)
+            if is_failure and event.attempt.partition(".")[0] == start:
+                yield f"before, its script went on after attempt {event.attempt} had failed: {event.text('reason')}"
 
     def _diagnose_cancelled(self) -> Diagnosis:
         by = f" by user {self.job.cancelled_by}" if self.job.cancelled_by else "; Slurm does not say by which user"

@@ -520,6 +520,22 @@ def test_a_training_of_a_script_that_is_done_is_no_failure_of_the_next(slurm_say
     assert (found.cause, found.attempt, found.before) == ("running", "0.1", ())
 
 
+def test_a_script_that_went_on_after_a_failed_launch_is_told_so(slurm_says, tmp_path):
+    run = RunDir(tmp_path / "loop")
+    run.create()
+    append_record(run.submissions, {"job": "17", "name": "loop"})
+    run.batch_log("17").write_text("")
+    for name, status, reason in (("0.0", 77, "exit status 2"), ("0.1", 0, "done")):
+        run.attempt("17", name).mkdir(parents=True)
+        for kind, fields in (("attempt_start", {"nodes": "n1", "log_offset": 0}), ("attempt_end", {"status": status}),
+                             ("job_end", {"status": status})):  # fmt: skip
+            happens(run, kind, name, reason=reason, **fields)
+    slurm_says(name="loop", state="COMPLETED", exit_status="0:0", nodes="n1")
+    found = diagnose(run, "17", {})
+    said = "it ended well; before, its script went on after attempt 0.0 had failed: exit status 2"
+    assert (found.cause, found.what) == ("none", said)
+
+
 def test_a_job_whose_output_slurm_could_not_open_is_told_the_file(told, tmp_path):
     found = told(state="FAILED", exit_status="0:53")
     assert f"could not open the job's output {tmp_path}/x.out: " in found.what
