@@ -41,6 +41,7 @@ def test_the_wheel_holds_the_package_its_templates_its_examples_its_rules_and_it
     single = {
         "slurmddp/py.typed",
         "slurmddp/script/launch_line.toml",
+        "slurmddp/script/launch_line.sh",
         "slurmddp/slurm/pending_reasons.json",
         "slurmddp/slurm/states.json",
         "slurmddp/doctor/findings.toml",

@@ -19,6 +19,10 @@ from slurmddp.text import quote_value
 
 _BASH: Final = tree_sitter.Language(tree_sitter_bash.language())
 _QUERY: Final = tree_sitter.Query(_BASH, Path(__file__).with_suffix(".scm").read_text(encoding="utf-8"))
+_WAITS: Final = Path(__file__).with_suffix(".sh").read_bytes()
+"""What is put before a loop that starts launches in the background: a bare `wait` hides their status."""
+_STARTED: Final = b' slurmddp_waits="$slurmddp_waits slurmddp_wait $!;";'
+_WAITED: Final = b'\neval "$slurmddp_waits"\nreturn "$slurmddp_highest"'
 _WORDS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 _LAUNCHERS, _CONTAINERS, _SHELLS, _RUNNERS, _REMOTE, _HELPERS, _HELPER_MODULES, _ENTERED, _LOOPS = (
     frozenset(words) for words in _WORDS.values()
@@ -211,7 +215,7 @@ def _find_varying(root: Node, repeated: list[range], launch: range) -> Iterator[
 def _launch(chosen: _Candidate, text: bytes, place: str) -> Launch:
     """Return the launch of a candidate: the command, or the loop that starts it on each node, or its here-document."""
     first = last = chosen.node
-    around = list(chosen.around)
+    around, started = list(chosen.around), None
     if loop := _background_loop(chosen):
         behind = (one for one in (loop.parent or loop).children if one.start_byte > loop.start_byte)
         waits = (one for one in behind if one.type == "command" and _words(one)[:1] == ["wait"])
@@ -221,6 +225,7 @@ def _launch(chosen: _Candidate, text: bytes, place: str) -> Launch:
                 f"{place} {loop.start_point[0] + 1}: this loop starts the ranks in the background, and no `wait` "
                 "follows it; put one behind it"
             )
+        started = (*around, chosen.node)[around.index(loop) + 2].next_sibling
         around = around[: around.index(loop)]
     elif around and around[-1].type == "redirected_statement":
         here = next((one for one in around[-1].children if one.type == "heredoc_redirect"), None)
@@ -234,6 +239,9 @@ def _launch(chosen: _Candidate, text: bytes, place: str) -> Launch:
     body = text[start:end]
     is_exec = first is chosen.node and _words(first)[:1] == ["exec"]
     body = re.sub(rb"\Aexec\s+(?!-)", b"", body) if is_exec else body
+    if started:
+        cut = started.end_byte
+        body = b"".join((_WAITS, text[start:cut], _STARTED, text[cut:end], _WAITED))
     functions = b"slurmddp_launch() {\n%b\n}\n" % body
     if repeated:
         varying = _find_varying(chosen.around[0], repeated, range(start, end))
@@ -248,7 +256,7 @@ def _launch(chosen: _Candidate, text: bytes, place: str) -> Launch:
     word = b"{ %b; exit; }" % word if is_exec else word
     function_at = at if text[head:at].strip() else head
     wrapped = b"".join((text[:function_at], functions, text[function_at:start], word, text[end:]))
-    return Launch(first.start_point[0] + 1, body, bool(repeated), wrapped)
+    return Launch(first.start_point[0] + 1, text[start:end] if started else body, bool(repeated), wrapped)
 
 
 def _background_loop(chosen: _Candidate) -> Node | None:

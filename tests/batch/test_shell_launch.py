@@ -329,3 +329,33 @@ def test_trainings_that_nothing_tells_apart_never_go_on_from_one_another(bench):
     requeue(bench, 1)
     (bench.folder / "work.d").touch()
     assert bench.run(loop)[1].startswith("x:nothing ")
+
+
+AT_ONCE = """[ $1 = 1 ] || [ $SLURMDDP_ATTEMPT != 0.0 ] || %s
+echo "0 done" >"$SLURMDDP_ATTEMPT_DIR/0.end"
+"""
+WAITS = {
+    "bare": "for n in 1 2; do srun sh train.sh $n & done\nwait",
+    "named": 'for n in 1 2; do srun sh train.sh $n & pids="${pids:-} $!"; done\nwait $pids',
+    "in batches": "for n in 1 2; do srun sh train.sh $n &\n[ $n = 1 ] || wait; done\nwait",
+    "one by one": "for n in 2 1; do\nsrun sh train.sh $n & # the next\nwait $!; done\nwait",
+    "each with its log": "set -u\nIFS=,\nfor n in 2 1; do srun sh train.sh $n >$n.log 2>&1 & done\nwait",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shell", SHELLS[:2])
+@pytest.mark.parametrize("loop", WAITS.values(), ids=list(WAITS))
+def test_a_killed_training_among_those_that_a_loop_starts_at_once_is_started_again(bench, loop, shell):
+    (bench.folder / "train.sh").write_text(AT_ONCE % "kill -9 $$")
+    status, said = bench.run(f"{loop}\necho ended $?", shell=shell)
+    assert (status, said.removeprefix("Killed\n")) == (0, "ended 0\n")  # dash says that
+    assert bench.events == ["attempt_start", "attempt_end", "restart", "attempt_start", "attempt_end", "job_end"]
+
+
+@pytest.mark.parametrize("shell", SHELLS[:2])
+@pytest.mark.parametrize("loop", WAITS.values(), ids=list(WAITS))
+def test_a_failed_training_among_those_that_a_loop_starts_at_once_fails_the_launch(bench, loop, shell):
+    (bench.folder / "train.sh").write_text(AT_ONCE % "exit 3")
+    assert bench.run(loop, shell=shell) == (3, "")
+    (end,) = [event for event in read_records(bench.kept.events) if event["event"] == "job_end"]
+    assert end["status"] == 77 and bench.events.count("attempt_start") == 1
