@@ -10,6 +10,7 @@ from typing import Final, Literal, NamedTuple
 
 from slurmddp import exit_codes
 
+SCRIPT_KILLED: Final = "its batch script was ended by signal"
 Phase = Literal["queued", "running", "done", "failed", "cancelled", "unknown"]
 
 

@@ -9,6 +9,7 @@ from itertools import takewhile
 from typing import Final, NamedTuple, Union
 
 from slurmddp.exit_codes import DONE, FAILED, FENCED, STOPPED
+from slurmddp.outcome import SCRIPT_KILLED
 from slurmddp.runs.events import AttemptRestart, Fenced, JobEnd, JobRequeue
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.slurm.states import find_state
@@ -42,7 +43,8 @@ def check_fenced(job: JobInfo, *, restarts: int, host: str) -> str:
     `restarts` and `host` are SLURM_RESTART_COUNT and SLURMD_NODENAME of this batch script.
     """
     if not find_state(job.state).holds_nodes:
-        return f"Slurm has the job as {job.state}"
+        killed = job.exit_status.endswith(":9")  # no other batch script owns the run then
+        return f"{SCRIPT_KILLED} 9" if killed else f"Slurm has the job as {job.state}"
     if (job.restarts or 0, job.batch_host) != (restarts, host):
         return f"Slurm has started the job again, restart {job.restarts} on {job.batch_host}"
     return ""

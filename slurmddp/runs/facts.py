@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from slurmddp import exit_codes
-from slurmddp.outcome import MEANINGS, Kind, Outcome, kind_of_status
+from slurmddp.outcome import MEANINGS, SCRIPT_KILLED, Kind, Outcome, kind_of_status
 from slurmddp.runs.checkpoints import find_newest_saved
 from slurmddp.runs.exit_records import NO_RANK, ExitRecord, decisive_record, read_record, read_records
 from slurmddp.runs.history import SUPERVISION, AttemptEvents, Event, History, read_newest, read_outline
@@ -25,7 +25,7 @@ from slurmddp.slurm.job_info import LOCAL, JobInfo, JobRef, is_job_id
 
 BY_SLURM: Final = "not by the job itself: by `scontrol requeue`, a preemption without grace time, or a lost node"
 """Why a job came back of which no event says so."""
-PREEMPTED: Final = "it is done; Slurm has it as PREEMPTED, because it ended within its grace time"
+PREEMPTED: Final = "it is done; Slurm counts it as preempted, because it ended within its grace time"
 
 _ENDS: Final = ("attempt_end", "restart", "end", "requeue", "fenced", "job_end")
 """The events that say how an attempt ended, the best first: the supervisor's, then that of rank 0."""
@@ -136,10 +136,10 @@ def read_job(
     return Job(job_id=job_id, outcome=outcome, history=own, attempts=attempts, slurm=slurm)
 
 
-def is_finished(folder: RunDir) -> bool:
-    """Return whether the run's last job ended well, by the last event."""
-    last = read_newest(folder).events[-1:]
-    return any(event.number("status") == exit_codes.DONE for event in last)
+def is_finished(folder: RunDir, job_id: str = "") -> bool:
+    """Return whether the last job of the run that has started, or one job, ended well, by its last event."""
+    own = [event for event in read_newest(folder).events if event.attempt and job_id in ("", event.job)]
+    return any(event.number("status") == exit_codes.DONE for event in own[-1:])
 
 
 def failed_at_once(folder: RunDir) -> bool:
@@ -164,16 +164,20 @@ def _judge(folder: RunDir, own: History, job_id: str, slurm: JobInfo | None, *, 
     said = judge_by_slurm(slurm)
     if said.kind is Kind.CANCELLED:
         return said._replace(reason=_cancellation(own.decision()) or said.reason)
-    if said.kind is not Kind.STOPPED and slurm.state != "FAILED":
+    if said.kind not in (Kind.STOPPED, Kind.TIME_LIMIT) and slurm.state != "FAILED":
         return said
     recorded = _judge_by_files(folder, own, job_id, gone=True)
     if said.state == "FAILED":
-        knows = recorded.final and recorded.kind not in (Kind.DONE, Kind.CANCELLED)
+        weaker = (Kind.STOPPED, Kind.FENCED, Kind.KILLED) if said.kind is Kind.KILLED else ()
+        knows = recorded.final and recorded.kind not in (Kind.DONE, Kind.CANCELLED, *weaker)
         return recorded._replace(state=said.state, time=recorded.time or said.time) if knows else said
-    if recorded.kind is Kind.DONE:
-        return recorded._replace(state=MEANINGS[Kind.DONE].word, reason=PREEMPTED)
-    is_same = recorded.kind is said.kind
-    return said._replace(status=recorded.status, reason=recorded.reason if is_same else said.reason)
+    is_preempted, is_same = said.kind is Kind.STOPPED, recorded.kind is said.kind
+    # its script may have run on for long after the launch that was done, until the time limit
+    if recorded.kind is Kind.DONE and (is_preempted or (recorded.time or 0.0) > (said.time or 0.0) - _AT_ONCE_S):
+        reason = PREEMPTED if is_preempted else recorded.reason
+        return recorded._replace(state=MEANINGS[Kind.DONE].word, reason=reason)
+    end = said._replace(status=recorded.status, reason=recorded.reason if is_same else said.reason)
+    return end if is_preempted else said
 
 
 def judge_by_slurm(slurm: JobInfo) -> Outcome:
@@ -189,7 +193,7 @@ def judge_by_slurm(slurm: JobInfo) -> Outcome:
     signal = signal or (status - _SHELL_OFFSET if status in _OF_SIGNALS else 0)
     said = said._replace(status=status, signal=signal if not status else 0)
     if signal:
-        return said._replace(kind=Kind.KILLED, reason=f"its batch script was ended by signal {signal}")
+        return said._replace(kind=Kind.KILLED, reason=f"{SCRIPT_KILLED} {signal}")
     return said
 
 
@@ -268,8 +272,10 @@ def _judge_attempt(attempt: AttemptEvents, last: AttemptEvents, job: Outcome) ->
 def _of_event(event: Event) -> Outcome:
     """Return the outcome that an event of `_ENDS` tells."""
     status = _STATUSES.get(event.kind, event.count("status") if "status" in event.fields else None)
-    kind = Kind.CRASHED if status is None else kind_of_status(status)
-    return Outcome(kind=kind, status=status, reason=event.text("reason"), time=event.time)
+    kind, reason = Kind.CRASHED if status is None else kind_of_status(status), event.text("reason")
+    if kind is Kind.FENCED and reason.startswith(SCRIPT_KILLED):
+        kind, status = Kind.KILLED, None
+    return Outcome(kind=kind, status=status, reason=reason, time=event.time)
 
 
 def _cancellation(last: Event | None) -> str:

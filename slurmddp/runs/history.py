@@ -37,7 +37,7 @@ _OTHER_COST: Final = 2**8
 """A line counts as so many bytes more than it has: a file may have millions of short ones."""
 _LAST_BYTES: Final = 2**18
 _MOST_DAMAGED: Final = 100
-_TRAILING_KINDS: Final = frozenset({"end", "attempt_end", "checkpoint", "metrics", "hang", "hang_end", "usage"})
+_TRAILING: Final = frozenset({"end", "attempt_end", "fenced", "checkpoint", "metrics", "hang", "hang_end", "usage"})
 SUPERVISION: Final = frozenset({"attempt_start", "attempt_end", "requeue", "job_end", "fenced"})
 _RECENT: Final = 64
 _HEAD: Final = frozenset({"time", "event", "job", "attempt", "rank", "host"})
@@ -179,7 +179,7 @@ class History(_Events):
 
     def decision(self) -> Event | None:
         """Return the newest event that is no metric, checkpoint or end: a start, a notice, a `cancel`."""
-        return next((event for event in reversed(self.events) if event.kind not in _TRAILING_KINDS), None)
+        return next((event for event in reversed(self.events) if event.kind not in _TRAILING), None)
 
 
 def read_outline(run: RunDir) -> History:

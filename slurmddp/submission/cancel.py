@@ -101,13 +101,13 @@ def cancel(jobs: Sequence[JobStatus], environ: Environ, notice: Callable[[str], 
 def _record_cancellations(jobs: Iterable[JobStatus], notice: Callable[[str], None]) -> None:
     """Record in the runs who cancelled their jobs, which have ended and write no more.
 
-    Without accounting this is the only record. A run whose last event is a successful end stays finished: its job was
-    about to end, or had ended.
+    Without accounting this is the only record. A job whose last event is a successful end stays done: it was about to
+    end, or had ended.
     """
     targets = cache(find_all_jobs)
     for job in jobs:
         for job_id, run in _runs_of(job, targets(job.run).tasks) if job.run else ():
-            if is_finished(run):
+            if is_finished(run, job_id):
                 continue
             try:
                 run.create()  # a setting whose task has not started has no folder

@@ -449,6 +449,7 @@ def test_before_a_restart_slurm_is_asked_again(case):
 
 FENCES = {
     "cancelled": (JOB._replace(state="COMPLETING"), "Slurm has the job as COMPLETING"),
+    "script killed": (JOB._replace(state="COMPLETING", exit_status="0:9"), "its batch script was ended by signal 9"),
     "started anew": (JOB._replace(restarts=1), "Slurm has started the job again, restart 1 on n1"),
     "elsewhere": (JOB._replace(batch_host="n2"), "Slurm has started the job again, restart 0 on n2"),
     "forgotten": (None, "Slurm no longer knows the job"),

@@ -2,12 +2,13 @@
 
 import json
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from event_lines import event, write
 
-from slurmddp.outcome import MEANINGS, Kind, Outcome, kind_of_status
+from slurmddp.outcome import MEANINGS, SCRIPT_KILLED, Kind, Outcome, kind_of_status
 from slurmddp.runs import facts, history
 from slurmddp.runs.files import append_record
 from slurmddp.runs.history import read_outline
@@ -166,6 +167,40 @@ def test_a_job_that_was_done_within_its_grace_time_was_not_preempted(run):
     write(run, started(), ended(0, "job_end"))
     found = by_slurm(run, "PREEMPTED", "0:0")
     assert (found.kind, found.word, found.reason) == (Kind.DONE, "COMPLETED", facts.PREEMPTED)
+
+
+@pytest.mark.parametrize(("after_s", "kind"), [(5, Kind.DONE), (3600, Kind.TIME_LIMIT)])
+def test_a_job_that_was_done_just_before_its_time_limit_is_done(run, after_s, kind):
+    """An hour later it is the script that has gone on after its launch."""
+    write(run, started(), ended(0, "job_end"))
+    found = by_slurm(run, "TIMEOUT", "0:0", ended=datetime.fromtimestamp(2 + after_s, UTC))
+    assert (found.kind, found.word) == (kind, MEANINGS[kind].word)
+
+
+@pytest.mark.parametrize(
+    "recorded",
+    [
+        [ended(75), {**fenced(), "reason": "Slurm has the job as COMPLETING"}],
+        [ended(76), {**fenced(), "reason": f"{SCRIPT_KILLED} 9"}],
+        [ended(75)],
+    ],
+)
+def test_a_job_whose_script_was_killed_has_no_other_owner(run, recorded):
+    write(run, started(), *recorded)
+    found = by_slurm(run, "FAILED", "0:9")
+    assert (found.word, found.reason, found.exit_status) == ("KILLED", f"{SCRIPT_KILLED} 9", "0:9")
+
+
+def test_a_job_whose_script_was_killed_is_known_as_such_when_slurm_has_forgotten_it(run):
+    write(run, started(), ended(76), {**fenced(), "reason": f"{SCRIPT_KILLED} 9"})
+    found = ending_of(run)
+    assert (found.word, found.reason, found.exit_status) == ("KILLED", f"{SCRIPT_KILLED} 9", "")
+
+
+def test_a_job_that_was_cancelled_has_no_other_owner(run):
+    cancelled = event("notice", 2, cause="SIGTERM", reason="cancelled")
+    write(run, started(), cancelled, ended(75), {**fenced(), "reason": "Slurm has the job as COMPLETING"})
+    assert ending(run) == ("CANCELLED", "")
 
 
 def test_a_cancelled_job_says_who_cancelled_it(run):

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -139,6 +140,22 @@ def test_every_value_of_a_job_is_read():
     assert (job.ended - job.started).total_seconds() == 60
     (job,) = parse_show(ALL.format(limit="INVALID", preempted="2026-11-21T14:01:30"))
     assert (job.limit_s, job.preempted) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("limit", "preempted", "state"),
+    [
+        ("00:20:00", "2026-11-21T14:01:30", "PREEMPTED"),
+        ("00:02:00", "2026-11-21T14:01:30", "TIMEOUT"),
+        ("00:20:00", "None", "TIMEOUT"),
+        ("UNLIMITED", "2026-11-21T14:01:30", "TIMEOUT"),
+    ],
+)
+def test_the_end_of_the_grace_time_is_not_that_of_the_time_limit(limit, preempted, state):
+    """Before 24.05 Slurm has both as TIMEOUT; without preemption it can be the end of a reservation."""
+    shown = ALL.replace("RUNNING Reason=None", "TIMEOUT Reason=TimeLimit")
+    (job,) = parse_show(shown.format(limit=limit, preempted=preempted))
+    assert (job.state, job.reason) == (state, "TimeLimit" if state == "TIMEOUT" else "")
 
 
 def test_what_a_program_does_not_show_is_not_known():

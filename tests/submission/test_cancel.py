@@ -104,6 +104,17 @@ def test_a_run_that_has_come_to_its_end_meanwhile_stays_finished(told, tmp_path)
     assert is_finished(run)
 
 
+def test_a_job_that_waited_in_a_finished_run_is_cancelled_and_the_run_stays_finished(told, tmp_path):
+    run = RunDir(tmp_path)
+    told({"18": "CANCELLED"})
+    end = {"time": 1.0, "event": "job_end", "job": "17", "attempt": "0.0", "rank": None, "host": "n1", "status": 0}
+    append_record(run.events, end)
+    cancelled(replace(job("18", "PENDING"), run=run))
+    assert facts.read_job(run, "17").outcome.kind is Kind.DONE and is_finished(run)
+    ended = facts.read_job(run, "18").outcome
+    assert (ended.word, ended.reason) == ("CANCELLED", f"cancelled by `slurmddp cancel` ({environment.user()})")
+
+
 def test_what_was_cancelled_before_the_wait_was_ended_is_on_record(told, tmp_path, monkeypatch):
     told({"17": "CANCELLED", "18": "RUNNING"})
     runs = {number: RunDir(tmp_path / number) for number in ("17", "18")}

@@ -101,10 +101,10 @@ class Selection:
         Raises UsageError for a rank that has none, when others have.
         """
         found = log_files.attempt_sources(self.run, self.job_id, attempt, self.ranks)
-        missing: frozenset[int] = (self.ranks or frozenset()) - {source.number for source in found} - {0}
-        if missing:
+        missing: frozenset[int] = (self.ranks or frozenset()) - {source.number for source in found}
+        if missing - {0} or (missing and not self.batch and self.run.training_marks.is_dir()):  # a script of one's own
             there = [source.number for source in log_files.attempt_sources(self.run, self.job_id, attempt, None)]
-            known = f"the ranks print into the output of the script; type: slurmddp logs {self.run.path.name}"
+            known = f"the ranks print into the output of the script; type: slurmddp logs {self.job_id}"
             known = f"the last with output is {max(there)}" if there else known
             raise UsageError(f"rank {min(missing)} has no output in attempt {attempt} of job {self.job_id}; {known}")
         return found

@@ -163,6 +163,14 @@ def test_an_attempt_that_there_is_not_is_refused_with_those_that_there_are(run):
         list(lines(Selection(run=run, job_id="9", attempt="0.0")))
 
 
+def test_rank_0_of_a_script_of_ones_own_is_not_waited_for(run):
+    assert shown(run, batch=False) == [], "it may print later"
+    run.training_marks.mkdir()
+    with pytest.raises(UsageError, match=r"rank 0 has no output .* the output of the script; type: slurmddp logs 7"):
+        shown(run, batch=False)
+    assert shown(run), "what the script says"
+
+
 def test_a_rank_that_there_is_not_is_refused_with_the_last_one(run):
     with pytest.raises(UsageError, match=r"rank 5 has no output in attempt 0\.1 .*; type: slurmddp logs \S+$"):
         shown(run, ranks=frozenset({5}))
