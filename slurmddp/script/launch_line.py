@@ -3,6 +3,7 @@
 The only module that imports tree-sitter.
 """
 
+import itertools
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -19,10 +20,8 @@ from slurmddp.text import quote_value
 
 _BASH: Final = tree_sitter.Language(tree_sitter_bash.language())
 _QUERY: Final = tree_sitter.Query(_BASH, Path(__file__).with_suffix(".scm").read_text(encoding="utf-8"))
-_WAITS: Final = Path(__file__).with_suffix(".sh").read_bytes()
-"""What is put before a loop that starts launches in the background: a bare `wait` hides their status."""
-_STARTED: Final = b' slurmddp_waits="$slurmddp_waits slurmddp_wait $!;";'
-_WAITED: Final = b'\neval "$slurmddp_waits"\nreturn "$slurmddp_highest"'
+_WAITS: Final = Path(__file__).with_suffix(".sh").read_bytes().rstrip()
+"""What is put around a loop that starts launches in the background, cut behind `&`: a bare `wait` hides failures."""
 _WORDS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 _LAUNCHERS, _CONTAINERS, _SHELLS, _RUNNERS, _REMOTE, _HELPERS, _HELPER_MODULES, _ENTERED, _LOOPS = (
     frozenset(words) for words in _WORDS.values()
@@ -40,6 +39,8 @@ _ONE_TASK: Final = re.compile(r"(?:^|\s)(-n ?1|--ntasks[= ]1|-N ?1|--nodes[= ]1)
 _PLAIN: Final = dict.fromkeys(("time", "nohup", "command", "stdbuf", "setsid"), "")
 _PREFIXES: Final = _PLAIN | {"exec": "-a", "nice": "-n", "env": "-u", "timeout": "-k -s"}
 """Words before a command, each with its options that take a value."""
+_LEFT: Final = re.compile(rb"[ \t]*&(?!&)(?!([\s;]|#.*\n|\w+=\S*\s|trap .*\n)*wait\b)")
+"""Behind a command that is started in the background, without a `wait` that follows at once."""
 _POSITIONAL: Final = re.compile(rb"\$\{?[#!]?[1-9@*#]")
 """An argument of the script, or of a function."""
 
@@ -186,8 +187,11 @@ def _text(node: Node) -> str:
     return (node.text or b"").decode("utf-8", "replace")
 
 
-def _find_repeated(chosen: _Candidate) -> list[range]:
-    """Return the bytes of the script that run between two starts of the launch; none where it is started once."""
+def _find_repeated(chosen: _Candidate, place: str) -> list[range]:
+    """Return the bytes of the script that run between two starts of the launch; none where it is started once.
+
+    Raises UsageError where one start would come while an earlier one runs: a run has one supervisor at a time.
+    """
     functions = [one for one in chosen.around if one.type == "function_definition"]
     names = [[_text(name)] for one in functions if (name := one.child_by_field_name("name"))]
     calls = [one for one in _commands(chosen.around[0]) if _words(one.node)[:1] in names]
@@ -195,6 +199,14 @@ def _find_repeated(chosen: _Candidate) -> list[range]:
     loops = [one for around in (chosen, *calls) for one in around.around if one.type in _LOOPS and one != over_nodes]
     if len(calls) <= 1 and not loops:
         return []
+    for one in (*calls, *[chosen] * (not over_nodes)):
+        inner = [*itertools.takewhile(lambda node: node.type not in _LOOPS, reversed(one.around))]
+        nodes = (one.node, *(inner if len(inner) < len(one.around) else inner[:1]))
+        if any(_LEFT.match(one.around[0].text or b"", node.end_byte) for node in nodes):
+            raise UsageError(
+                f"{place} {one.line} starts the ranks in the background again and again; write the launch with its `&` "
+                "straight into the loop, without a function or `if` around it, and `wait` behind the loop"
+            )
     between = [range(calls[0].node.start_byte, calls[-1].node.end_byte)] if calls else []
     return [*between, *(range(one.start_byte, one.end_byte) for one in (*loops, *functions))]
 
@@ -235,13 +247,13 @@ def _launch(chosen: _Candidate, text: bytes, place: str) -> Launch:
                     f"{place} {chosen.line}: a here-document feeds the launch in the background; put it into a file"
                 )
             first = last = around.pop()
-    start, end, repeated = first.start_byte, last.end_byte, _find_repeated(chosen)
+    start, end, repeated = first.start_byte, last.end_byte, _find_repeated(chosen, place)
     body = text[start:end]
     is_exec = first is chosen.node and _words(first)[:1] == ["exec"]
     body = re.sub(rb"\Aexec\s+(?!-)", b"", body) if is_exec else body
     if started:
         cut = started.end_byte
-        body = b"".join((_WAITS, text[start:cut], _STARTED, text[cut:end], _WAITED))
+        body = _WAITS % (text[start:cut], text[cut:end])
     functions = b"slurmddp_launch() {\n%b\n}\n" % body
     if repeated:
         varying = _find_varying(chosen.around[0], repeated, range(start, end))
@@ -275,7 +287,7 @@ def _explain_choice(place: str, chosen: _Candidate, others: list[_Candidate]) ->
             f"{place} {chosen.line} starts the ranks; what stands as it was: line{'s' * (len(others) > 1)} {lines}; "
             "--launch-line N chooses another"
         )
-    if _find_repeated(chosen):
+    if _find_repeated(chosen, place):
         yield f"{place} {chosen.line} runs more than once, so each of its trainings is supervised by itself"
 
 

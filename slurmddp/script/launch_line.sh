@@ -1,3 +1,4 @@
+(set -o pipefail) 2>/dev/null && set -o pipefail
 slurmddp_waits='' slurmddp_waited='' slurmddp_status=0 slurmddp_highest=0
 slurmddp_wait() { # The highest status of the launches in the background counts, as srun's of its tasks.
   case $slurmddp_waited in *" $1 "*) return 0 ;; esac
@@ -11,3 +12,6 @@ wait() {
     *) for slurmddp_pid; do slurmddp_wait "$slurmddp_pid"; done && return "$slurmddp_status" ;;
   esac
 }
+%b slurmddp_waits="$slurmddp_waits slurmddp_wait $!;";%b
+eval "$slurmddp_waits"
+return "$slurmddp_highest"

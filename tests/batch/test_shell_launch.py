@@ -352,6 +352,12 @@ def test_a_killed_training_among_those_that_a_loop_starts_at_once_is_started_aga
     assert bench.events == ["attempt_start", "attempt_end", "restart", "attempt_start", "attempt_end", "job_end"]
 
 
+def test_a_killed_training_is_seen_through_a_pipe(bench):
+    (bench.folder / "train.sh").write_text(AT_ONCE % "kill -9 $$")
+    assert bench.run("for n in 2 1; do srun sh train.sh $n | cat & done\nwait")[0] == 0
+    assert bench.events.count("attempt_start") == 2
+
+
 @pytest.mark.parametrize("shell", SHELLS[:2])
 @pytest.mark.parametrize("loop", WAITS.values(), ids=list(WAITS))
 def test_a_failed_training_among_those_that_a_loop_starts_at_once_fails_the_launch(bench, loop, shell):

@@ -102,3 +102,19 @@ def test_it_ends_with_the_bits_of_a_calm_run(program, launch, submit, wait_for_j
     assert [event["status"] for event in job.events("attempt_end")] == [75, 76, 0], said(job)
     assert set(FINAL.findall(said(job))) == set(FINAL.findall(said(calm))) != set()
     assert said(job).count("the script goes on\n") == 1
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize(
+    ("fault", "state", "starts"), [("kill -9 $$", "COMPLETED", 2), ("exit 3", "FAILED", 1)], ids=["killed", "failed"]
+)
+def test_a_training_of_a_loop_in_the_background_is_not_lost(fault, state, starts, slurm_env, wait_for_job, tmp_path):
+    (tmp_path / "train.sh").write_text(f"[ $1$SLURMDDP_ATTEMPT != 20.0 ] || {fault}\necho finished $1\n")
+    loop = "for n in 1 2; do\nsrun -N 1 -n 1 --exact sh train.sh $n &\ndone\nwait\n"
+    (tmp_path / "train.sbatch").write_text(f"#!/bin/bash\n#SBATCH -J own\n#SBATCH -N 2\n#SBATCH -o out.txt\n{loop}")
+    job = Job(
+        slurmddp("submit", "train.sbatch", cwd=tmp_path, environ=slurm_env).strip(), RunDir(tmp_path / "jobs/own")
+    )
+    assert wait_for_job(job.job_id)["JobState"] == state, said(job)
+    assert len(job.events("attempt_start")) == starts and ("finished 2" in said(job)) == (state == "COMPLETED")
+    assert [event["status"] == 0 for event in job.events("job_end")] == [state == "COMPLETED"]

@@ -128,6 +128,12 @@ def test_programs_that_may_train_are_named_where_one_is_chosen():
         ("echo hello", "has no line that starts the ranks"),
         ("ssh n1 'torchrun a.py'", "line 2: ssh starts the ranks"),
         ("for n in a b; do srun -w $n python a.py & done", "no `wait` follows it"),
+        ("go() { srun python a.py $1; }\nfor n in a b; do go $n & done\nwait", "line 3 starts .* again and again"),
+        ("go() { srun python a.py $1; }\ngo a >a.log &\ngo b &\nwait", "line 3 starts .* again and again"),
+        (
+            "for n in a b; do if [ -e $n ]; then srun python a.py $n & fi; done\nwait",
+            "line 2 starts .* again and again",
+        ),
         ("x=$(srun python a.py)", r"line 2: the output of the launch is taken by"),
     ],
 )
