@@ -62,10 +62,10 @@ class Job(theirs.SlurmJob[Any]):
 
     @property
     def state(self) -> str:
-        """Slurm's state; the files say of a forgotten job how it ended, and of a preempted one whether it was done."""
+        """Slurm's state; the files say of a forgotten job how it ended, of one that Slurm ended if it was done."""
         has_result = self.paths.result_pickle.exists() and not self.watcher.is_done(self.job_id, mode="cache")
         state = self.watcher.get_state(self.job_id, mode="force" if has_result else "standard")  # its end is near
-        if state not in (GONE, "PREEMPTED"):
+        if state not in (GONE, "PREEMPTED", "TIMEOUT"):
             return state
         run = RunDir(self.paths.folder.with_name(f"{self.paths.folder.name}.runs") / self.job_id)
         known = JobInfo(job_id=self.job_id, state=state, source="squeue") if state != GONE else None

@@ -580,12 +580,13 @@ def test_what_slurm_has_forgotten_is_told_by_the_files(tmp_path):
         lost.result()
 
 
-def test_a_call_that_was_done_when_its_job_was_preempted_is_done(tmp_path, monkeypatch):
-    """From 24.05 on, Slurm has a job as PREEMPTED that ended within its grace time."""
-    monkeypatch.setattr(job_module, "query_states", lambda ids: dict.fromkeys(ids, "PREEMPTED"))
-    killed, done = Job(tmp_path, "8"), Job(tmp_path, "9")
-    record_end(tmp_path, "9", "0 done\n")
-    assert (killed.state, done.state) == ("PREEMPTED", "COMPLETED")
+@pytest.mark.parametrize(("state", "lost_id", "done_id"), [("PREEMPTED", "8", "9"), ("TIMEOUT", "18", "19")])
+def test_a_call_that_was_done_when_its_job_was_preempted_is_done(tmp_path, monkeypatch, state, lost_id, done_id):
+    """Slurm has a job so that ended within its grace time: from 24.05 on as PREEMPTED, before as TIMEOUT."""
+    monkeypatch.setattr(job_module, "query_states", lambda ids: dict.fromkeys(ids, state))
+    killed, done = Job(tmp_path, lost_id), Job(tmp_path, done_id)
+    record_end(tmp_path, done_id, "0 done\n")
+    assert (killed.state, done.state) == (state, "COMPLETED")
 
 
 @pytest.mark.usefixtures("jobs")

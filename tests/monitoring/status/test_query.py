@@ -224,7 +224,7 @@ def test_how_long_a_job_ran_that_slurm_has_forgotten(says, attempts, took_s):
 @pytest.mark.parametrize(
     ("status", "state", "meaning"),
     [
-        (0, "COMPLETED", "it is done; Slurm has it as PREEMPTED, because it ended within its grace time"),
+        (0, "COMPLETED", "it is done; Slurm counts it as preempted, because it ended within its grace time"),
         (75, "PREEMPTED", "why"),
     ],
 )
