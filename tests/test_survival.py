@@ -510,7 +510,8 @@ def test_chaos_changes_no_bit(fleet: Fleet, name, ranks, capsys):
         print(f"\n{ranks} ranks, partition {training.partition}, {training.figures()}")  # noqa: T201 - the figures are wanted
     wanted, got = calm.model(), training.model()
     assert all(torch.equal(wanted[key], got[key]) for key in wanted), training.story()
-    assert set(training.taken()) == set(calm.taken())
+    steps, lost = set(training.taken()), training.faults.count("lose_node")  # a step that rank 0 has not noted
+    assert steps <= set(calm.taken()) and len(set(calm.taken()) - steps) <= lost, training.story()
 
 
 @pytest.mark.parametrize(("name", "ranks"), keys("zombie"))
