@@ -75,7 +75,7 @@ def _read_fields(shown: Mapping[str, str]) -> dict[str, Any]:
         if text not in _NO_JOB_VALUE:
             found |= {field: parse(text) for field, parse in _BY_NAME.get(name, ())}
     is_early = (found.get("elapsed_s") or 0) + 60 < (found.get("limit_s") or 0)
-    if found["state"] == "TIMEOUT" and is_early and shown.get("PreemptTime") not in _NO_JOB_VALUE:
+    if found["state"] == "TIMEOUT" and is_early and shown.get("PreemptTime", "") not in _NO_JOB_VALUE:
         found |= {"state": "PREEMPTED", "reason": ""}  # before 24.05 the end of the grace time is a TIMEOUT, too
     return found
 

@@ -124,9 +124,9 @@ def test_when_the_notice_comes_and_whether_the_job_comes_back():
     assert found.level == "warning" and "--chain" in found.advice
 
 
-@pytest.mark.parametrize(("days", "level"), [(1, "ok"), (365, "note")])
-def test_a_start_in_a_year_is_told_as_what_jobs_without_a_limit_cause(monkeypatch, days, level):
-    start = datetime.now().astimezone() + timedelta(days=days)
+@pytest.mark.parametrize(("ahead", "level"), [(1, "ok"), (365, "note")])
+def test_a_start_in_a_year_is_told_as_what_jobs_without_a_limit_cause(monkeypatch, ahead, level):
+    start = datetime.now().astimezone() + timedelta(days=ahead)
     said = Answer(0, "", f"sbatch: Job 17 to start at {start:%Y-%m-%dT%H:%M:%S} using 2 processors")
     monkeypatch.setattr(sbatch_command.client, "ask", lambda *_, **__: said)
     cluster = Cluster(partitions=(Partition(name="gpu", default=True),))

@@ -158,10 +158,10 @@ def test_the_end_of_the_grace_time_is_not_that_of_the_time_limit(limit, preempte
     assert (job.state, job.reason) == (state, "TimeLimit" if state == "TIMEOUT" else "")
 
 
-def test_of_a_program_that_shows_no_preemption_the_times_tell():
+def test_of_a_program_that_shows_no_preemption_a_time_limit_stays_one():
     shown = "slurmddp|id=17|state=TIMEOUT|elapsed={}|limit=20:00|name=x"
     states = [job.state for elapsed in ("0:51", "20:25") for job in parse_queue(shown.format(elapsed))]
-    assert states == ["PREEMPTED", "TIMEOUT"]
+    assert states == ["TIMEOUT", "TIMEOUT"]
 
 
 def test_what_a_program_does_not_show_is_not_known():
