@@ -71,8 +71,8 @@ def advise(option: str, known: Container[str]) -> str:
         return f"use --{key}" if option != f"--{key}" else ""
     if "--sbatch" not in known:
         return ""
-    more = "=VALUE" * (key in ("nice", *OF_SBATCH[: -len(SWITCHES_OF_SBATCH)]))
-    return f"use --sbatch {key}{more}" if key in OF_SBATCH else ""
+    value = "=VALUE" * (key == "nice" or key not in SWITCHES_OF_SBATCH)
+    return f"use --sbatch {key}{value}" if key in OF_SBATCH else ""
 
 
 def refuse_sbatch(key: str, value: str) -> str:

@@ -160,6 +160,11 @@ NAME_ANOTHER = (
         ("--example steps", "steps.py", f"'steps.py' {THERE}; edit it, remove it first, or give another name"),
         ("--example steps", "steps.toml", f"'steps.toml' {THERE}; edit it, remove it first, or give another name"),
         ("trian.py", "train.py", f"there is no script 'trian.py'; {NAME_ANOTHER}"),
+        (
+            "r.sh",
+            "r.sh",
+            "r.sh is no training script in Python; a batch script needs no job file: slurmddp submit r.sh",
+        ),
         ("./-x.py", "-x.py", "'-x.py' begins with -, as an option does; give the script another name"),
         ("no/exp", "", "there is no folder 'no'; make it first"),
         ("a\x07b", "", r"'a\x07b.toml' contains a character that cannot be printed; give another name"),
@@ -264,9 +269,10 @@ def test_init_for_the_cluster_is_accepted_by_it(slurm_env, tmp_path):
         ).stdout
 
     assert call("init", "exp") == "exp.toml\n"
-    call("init", "low", "-p", "low", "-A", "mine", "-N", "2", "-t", "30")
+    call("init", "low", "-p", "low", "-A", "mine", "-N", "2", "-t", "30", "--ntasks-per-node", "4")
     table = tomllib.loads((tmp_path / "low.toml").read_text())
     assert (table["partition"], table["account"], table["nodes"], table["time"]) == ("low", "mine", 2, "30")
+    assert table["ntasks-per-node"] == 4
     assert table["gpus-per-node"] == 8 and "\n# cpus-per-task" in (tmp_path / "low.toml").read_text()
     table = tomllib.loads((tmp_path / "exp.toml").read_text())
     assert (table["partition"], table["gpus-per-node"], table["time"]) == ("gpu", 8, "04:00:00")

@@ -258,6 +258,7 @@ DEPENDENT = ASKED | {"dependency": "afterok:16"}
         (ASKED, {"partition": "", "node_count": None}, []),
         ({"job_name": "x", "requeue": False}, {"node_count": 1, "requeue": False, "limit_s": None}, []),
         (DEPENDENT, {"dependency": "afterok:16(unfulfilled)"}, []),
+        (ASKED | {"dependency": "singleton"}, {}, []),
         (DEPENDENT, {}, ["job 17 waits for no other job: Slurm does not know those of afterok:16, or they have ended"]),
     ],
 )
