@@ -1,5 +1,6 @@
 """A real Slurm for the tests that want one, on this machine and in namespaces of its own."""
 
+import contextlib
 import itertools
 import os
 import shutil
@@ -13,7 +14,7 @@ import hypothesis
 import pytest
 from command_line import SLURMDDP, job_output
 from polling import ASK_SLURM_S, until
-from preload import server
+from preload import Server
 
 from slurmddp import sandbox as slurm_sandbox
 from slurmddp.errors import ClusterError
@@ -64,10 +65,10 @@ def state_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPat
 
 
 @pytest.fixture(scope="session")
-def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Return the socket at which processes are forked that have torch loaded."""
-    with server(tmp_path_factory.mktemp("preloaded")) as path:
-        yield path
+def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Return what forks processes that have torch loaded."""
+    with contextlib.closing(Server(tmp_path_factory.mktemp("preloaded"))) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

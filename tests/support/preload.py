@@ -7,8 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -26,11 +26,10 @@ def clean_environment() -> dict[str, str]:
 class Preloaded:
     """A process that was forked where torch is loaded already, with what these tests use of Popen."""
 
-    def __init__(self, server: Path, words: Sequence, environ: dict[str, str], cwd: Path, output: IO | None):
+    def __init__(self, server: "Server", words: Sequence, environ: dict[str, str], cwd: Path, output: IO | None):
         self.returncode: int | None = None
         self._streams = [] if output else [os.fdopen(os.memfd_create(name), "r+b") for name in ("out", "err")]
-        self._connection = socket.socket(socket.AF_UNIX)
-        self._connection.connect(str(server))
+        self._connection = server.connect()
         self._answers = self._connection.makefile("r")
         module, *arguments = map(os.fsdecode, words)
         request = {"module": module, "words": arguments, "environ": environ, "cwd": str(cwd)}
@@ -70,15 +69,28 @@ class Preloaded:
         self.send_signal(signal.SIGKILL)
 
 
-@contextmanager
-def server(folder: Path) -> Iterator[Path]:
-    """Return the socket at which processes are forked that have torch loaded."""
-    path = folder / "socket"
-    program = [sys.executable, "-P", "-u", str(SERVER), str(path)]
-    with subprocess.Popen(program, env=clean_environment()) as process:
-        try:
-            until(lambda: path.exists() or process.poll() is not None, 600)
-            assert process.poll() is None
-            yield path
-        finally:
-            process.kill()
+class Server:
+    """Forks processes that have torch loaded; where something has killed it, another is started, with a warning."""
+
+    def __init__(self, folder: Path):
+        self._path = folder / "socket"
+        self._start()
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def connect(self) -> socket.socket:
+        if self.process.poll() is not None:
+            warnings.warn(f"the server at {self._path} ended with status {self.process.returncode}", stacklevel=2)
+            self._path.unlink()
+            self._start()
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(str(self._path))
+        return connection
+
+    def _start(self) -> None:
+        program = [sys.executable, "-P", "-u", str(SERVER), str(self._path)]
+        self.process = subprocess.Popen(program, env=clean_environment())
+        until(lambda: self._path.exists() or self.process.poll() is not None, 600)
+        assert self.process.poll() is None
