@@ -125,12 +125,15 @@ def _find_decisive(wanted: Selection) -> Iterable[Line]:
 
 def _explain_none(wanted: Selection, *, errors: bool) -> str:
     run, job_id = wanted.run, wanted.job_id
+    asked = [] if wanted.batch else sorted(wanted.ranks or ())
+    whose = f"rank {', '.join(map(str, asked))} of job {job_id}" if asked else f"job {job_id}"
     what = "no line that looks like an error" if errors else f"no output in {relative_path(run.logs)}"
     (job, *_) = query_jobs([Target(run, (job_id,))], os.environ)
     if job.outcome.final:
         is_part = wanted.attempt == LAST and len(run.attempts(job_id)) > 1
-        return f"job {job_id} is {job.state} and has {what}" + " in its newest attempt; try --attempt all" * is_part
-    return f"job {job_id} has {what} yet; to wait for more, type: slurmddp logs -f {job_id}"
+        return f"{whose}, which is {job.state}, has {what}" + " in its newest attempt; try --attempt all" * is_part
+    typed = "".join(f" --rank {rank}" for rank in asked)
+    return f"{whose} has {what} yet; to wait for more, type: slurmddp logs -f {job_id}{typed}"
 
 
 def _check_attempt(text: str, *, follow: bool) -> str:

@@ -13,7 +13,7 @@ from slurmddp.cli.job_command import JobCommand
 from slurmddp.cli.request_options import build_request, dependency_options
 from slurmddp.cli.screen import confirm, print_json, print_message, print_result, write_bytes
 from slurmddp.cluster.request import Request
-from slurmddp.config.recipes import starts_anew
+from slurmddp.config.recipes import starts_anew, trains_alone
 from slurmddp.config.resolve import BUILT_IN
 from slurmddp.errors import SlurmddpError, UsageError
 from slurmddp.runs.layout import RunDir
@@ -92,7 +92,12 @@ def submit(
     spec = request.resolved.spec
     is_new = len(submissions(job.run)) == 1
     command = spec.parsed_command
-    if is_new and spec.requeue and not (spec.resume_args or spec.checkpoints) and starts_anew(command):
+    if is_new and spec.world_size > 1 and trains_alone(command):
+        print_message(
+            f"{command.script} makes no process group: each of the {spec.world_size} ranks does the whole training by "
+            "itself, and writes the same files; `slurmddp init --example ddp` writes a script for several ranks"
+        )
+    elif is_new and spec.requeue and not (spec.resume_args or spec.checkpoints) and starts_anew(command):
         print_message(
             f"if a preemption or a lost node stops it, {command.words[command.place]} is started again with the same "
             "arguments: it must find its own checkpoint, as in $SLURMDDP_CHECKPOINT_DIR; if it needs another argument "

@@ -3,8 +3,10 @@
 The recipes are in recipes.json.
 """
 
+import ast
 import glob
 import re
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -34,6 +36,8 @@ class Recipe(msgspec.Struct, frozen=True):
 _FILE: Final = Path(__file__).with_suffix(".json")
 _RESUMES_BY_ITSELF: Final = ("slurmddp", "SLURMDDP_", "lightning", "Trainer")
 """Words of a script that slurmddp resumes, or that asks slurmddp."""
+_FORMS_NO_GROUP: Final = {"torch", "torchvision", "torchaudio", "numpy", "pandas", "PIL", "matplotlib", "tqdm", "yaml"}
+"""Packages that leave the process group to the script."""
 
 
 @cache
@@ -56,6 +60,19 @@ def starts_anew(command: Command) -> bool:
     """Return whether the script of COMMAND is readable and has nothing that is known to resume."""
     text = _read(command.script or "")
     return bool(text) and not any(word in text for word in _RESUMES_BY_ITSELF)
+
+
+def trains_alone(command: Command) -> bool:
+    """Return whether the script of COMMAND trains with torch, and neither it nor what it imports joins the ranks."""
+    text = _read(command.script or "")
+    try:
+        body = [*ast.walk(ast.parse(text))]
+    except (SyntaxError, ValueError):  # for a newer Python than this one; a NUL
+        return False
+    names = {one.name.partition(".")[0] for line in body if isinstance(line, ast.Import) for one in line.names}
+    names |= {(line.module or ".").partition(".")[0] for line in body if isinstance(line, ast.ImportFrom)}
+    joins = names - sys.stdlib_module_names - _FORMS_NO_GROUP or re.search("distributed|RANK|PROCID|slurmddp", text)
+    return "torch" in names and not joins
 
 
 def _find_folder(recipe: Recipe, text: str, words: tuple[str, ...]) -> str:

@@ -13,6 +13,7 @@ from slurmddp.cluster.limits import find_problems
 from slurmddp.cluster.partitions import Cluster, Partition
 from slurmddp.cluster.request import Request
 from slurmddp.config.job_spec import JobSpec
+from slurmddp.config.recipes import trains_alone
 from slurmddp.doctor.catalogue import finding, load
 from slurmddp.doctor.python_check import check_python
 from slurmddp.doctor.storage import check_storage
@@ -40,7 +41,8 @@ def check_job(request: Request, environ: Mapping[str, str]) -> Iterator[Finding]
     batch_script = None
     try:
         batch_script = build_script(spec).text
-        yield finding("program", "ok")
+        is_alone = spec.world_size > 1 and not spec.script and trains_alone(spec.parsed_command)
+        yield finding("program", "alone" if is_alone else "ok", ranks=spec.world_size)
     except UsageError as error:
         what, _, advice = str(error).partition("; ")
         yield finding("program", "wrong", what=what, advice=advice)

@@ -43,5 +43,5 @@ def _warn_if_alone(rank: Rank, step: int) -> None:
     if step == ALONE_STEPS and rank.is_main and rank.world_size > 1 and not has_group():
         print_line(
             f"WARNING: {rank.world_size} ranks train, each the whole by itself: the program has made no process group; "
-            "docs/faq.md, My script trains on one GPU"
+            "`slurmddp init --example ddp` writes a script for several ranks"
         )

@@ -162,9 +162,11 @@ def test_a_job_that_has_printed_nothing_is_waited_for_until_it_has_ended(logs, r
     done = logs("8")
     assert (done.returncode, done.stdout) == (0, b"")
     assert done.stderr == b"job 8 has no output in jobs/r/logs yet; to wait for more, type: slurmddp logs -f 8\n"
+    said = "rank 3 of job 8 has no output in jobs/r/logs yet; to wait for more, type: slurmddp logs -f 8 --rank 3\n"
+    assert logs("8", "--rank", "3").stderr.decode() == said
     append_record(run.events, {**HEAD, "event": "job_end", "rank": None, "status": 0})
     shutil.rmtree(run.logs)
-    assert logs("7").stderr == b"job 7 is COMPLETED and has no output in jobs/r/logs\n"
+    assert logs("7").stderr == b"job 7, which is COMPLETED, has no output in jobs/r/logs\n"
 
 
 def test_a_closed_pipe_ends_it_without_a_message(run):

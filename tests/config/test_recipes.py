@@ -4,7 +4,7 @@ import pytest
 
 from slurmddp.config import resolve as config
 from slurmddp.config.command import parse
-from slurmddp.config.recipes import find_recipe, load_recipes, starts_anew
+from slurmddp.config.recipes import find_recipe, load_recipes, starts_anew, trains_alone
 
 LOOK_ALIKE = """\
 out_dir = 'out'
@@ -64,3 +64,22 @@ def test_a_script_that_names_nothing_that_resumes_starts_anew(folder):
     (folder / "own.py").write_text("import slurmddp\n")
     typed = ("train.py", "accelerate launch train.py", "own.py", "-m x", "")
     assert [line for line in typed if starts_anew(parse(tuple(line.split())))] == list(typed[:2])
+
+
+@pytest.mark.parametrize(
+    ("text", "alone"),
+    [
+        ("import os, torch\nfrom torch import nn\nfrom tqdm import tqdm\n", True),
+        ("import torch\nimport torch.distributed as dist\n", False),
+        ("from torch.nn.parallel import DistributedDataParallel\n", True),
+        ("import torch, lightning\n", False),
+        ("import torch\nfrom .parallel import start\n", False),
+        ("import torch\nfrom parallel import start\n", False),
+        ("import torch, os\nfold = os.environ['RANK']\n", False),
+        ("print('no torch')\n", False),
+        ("import torch\nmatch torch:\n", False),
+    ],
+)
+def test_a_script_for_one_gpu_is_known_by_what_it_imports(folder, text, alone):
+    (folder / "own.py").write_text(text)
+    assert trains_alone(parse(("own.py",))) is alone

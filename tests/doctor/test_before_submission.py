@@ -134,6 +134,14 @@ def test_a_start_in_a_year_is_told_as_what_jobs_without_a_limit_cause(monkeypatc
     assert [one.level for one in found if one.check == "sbatch"] == [level]
 
 
+@pytest.mark.parametrize(("text", "level"), [("import torch\n", "warning"), ("import torch.distributed\n", "ok")])
+def test_a_script_for_one_gpu_is_told_before_several_ranks_run_it(tmp_path, monkeypatch, text, level):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(text)
+    found = check_job(Request(Resolved(spec(ntasks_per_node=2), {}), None), {})
+    assert next(one.level for one in found if one.check == "program") == level
+
+
 def test_each_error_says_what_to_type(monkeypatch, tmp_path):
     """Also that of a batch script of one's own: what sbatch refuses, and what slurmddp cannot take."""
     monkeypatch.chdir(tmp_path)

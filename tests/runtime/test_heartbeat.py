@@ -24,8 +24,8 @@ for _ in range(6):
     optimizer.step()
 """
 WARNING = (
-    "WARNING: 4 ranks train, each the whole by itself: the program has made no process group; docs/faq.md, My script "
-    "trains on one GPU\n"
+    "WARNING: 4 ranks train, each the whole by itself: the program has made no process group; `slurmddp "
+    "init --example ddp` writes a script for several ranks\n"
 )
 
 

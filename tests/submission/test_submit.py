@@ -282,6 +282,15 @@ def test_without_a_command_it_is_said_that_the_bundled_example_trains(environ, n
     assert "bundled" not in submitted(f"{name}-b", environ, "--hold", "--dry-run", "--epochs", "3")[2]
 
 
+def test_a_script_for_one_gpu_is_submitted_with_a_word_about_it(environ, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "one.py").write_text("import torch\n")
+    words = ("--hold", "--ntasks-per-node=2", "one.py")
+    assert "one.py makes no process group: each of the 2 ranks does the whole" in submitted(name, environ, *words)[2]
+    words = ("--hold", "--ntasks-per-node=1", "one.py")
+    assert "process group" not in submitted(f"{name}-b", environ, *words)[2]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
