@@ -25,7 +25,7 @@ def judge(ranks: All) -> Iterator[Finding]:
         if members[0].failure:  # one warning for each node and reason
             yield failed_check(members[0].failure, members[0].host, members[0].rank if len(members) == 1 else None)
     ranks = [facts for facts in ranks if not facts.failure]
-    for rule in (_folder, _names, _versions, _script, _gpus, _affinity, _shared_memory) if ranks else ():
+    for rule in (_nodes, _versions, _script, _gpus, _affinity) if ranks else ():
         yield from rule(ranks)
 
 
@@ -55,21 +55,14 @@ def failed_check(error: str, host: str = "", rank: "int | None" = None) -> Findi
     return Finding(check="preflight", level="warning", host=host, rank=rank, what=what, why=why)
 
 
-def _folder(ranks: All) -> Iterator[Finding]:
+def _nodes(ranks: All) -> Iterator[Finding]:
+    """Yield what is wrong with single nodes, whatever the others have."""
     for facts in ranks:
         if facts.folder_error:
             level: Level = "error" if facts.folder_error in _LASTING else "warning"
             yield finding("folder", "read-only", level=level, host=facts.host, error=facts.folder_error)
-
-
-def _names(ranks: All) -> Iterator[Finding]:
-    for facts in ranks:
         if facts.head:
             yield finding("names", "first", host=facts.host, name=facts.head)
-
-
-def _shared_memory(ranks: All) -> Iterator[Finding]:
-    for facts in ranks:
         if facts.is_leader and facts.shm_mb < LEAST_SHM_MB:
             yield finding("shm", "small", host=facts.host, size_mb=facts.shm_mb)
 
