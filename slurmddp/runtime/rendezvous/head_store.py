@@ -67,8 +67,7 @@ class Rendezvous:
         Where rank 0 was killed, a child that it has forked may hold its port, and never answers.
         """
         rank = self._rank
-        silent: list[int]
-        try:
+        with contextlib.suppress(PeerError, RuntimeError, futures.TimeoutError):
             store = run_in_background(lambda: reconnect(rank, limit_s)).result(limit_s)
             store.set(f"noticed/{rank.rank}", "yes")
             if rank.is_main:
@@ -79,13 +78,11 @@ class Rendezvous:
                 readers = [f"told/{number}" for number in range(1, rank.world_size) if number not in silent]
                 wait_for_keys(store, readers, MARGIN_S)
                 return silent
-            if not wait_for_keys(store, ["silent"], limit_s + MARGIN_S):
-                return [0]
-            silent = json.loads(store.get("silent"))
-            store.set(f"told/{rank.rank}", "yes")
-        except (PeerError, RuntimeError, futures.TimeoutError):
-            return [0]
-        return silent
+            if wait_for_keys(store, ["silent"], limit_s + MARGIN_S):
+                published: list[int] = json.loads(store.get("silent"))
+                store.set(f"told/{rank.rank}", "yes")
+                return published
+        return [0]
 
 
 def open_store(rank: Rank, limit_s: float) -> tuple[SealedStore, bool]:
