@@ -1,11 +1,16 @@
-"""Rules that compare the facts of all ranks of a job, and the findings that they give. Pure."""
+"""Rules that compare the facts of all ranks of a job, and the findings that they give.
 
+findings.json has the level and the texts of each finding; that is all that is read.
+"""
+
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
 
 from slurmddp.runs.findings import Finding, Level
 from slurmddp.runtime.health.facts import MISSING, Facts, group
-from slurmddp.runtime.health.findings import finding
 from slurmddp.text import count, list_some
 
 LEAST_SHM_MB: Final = 256
@@ -15,8 +20,23 @@ LEAST_SKEW_S: Final = 1.0
 _LASTING: Final = ("EROFS", "EACCES", "EPERM", "ENOENT", "ENOTDIR")
 """Errors of a folder that do not end by themselves, as those of a full disk or a stale handle do."""
 _MOST_LISTED: Final = 4
+_FIELDS: Final = ("host", "rank", "level")
+"""Values that are themselves fields of a finding."""
 
 All = Sequence[Facts]
+
+
+def finding(check: str, case: str, **values: Any) -> Finding:
+    """Return the finding of a check in this case, with the values in its texts."""
+    texts: dict[str, Any] = {key: text.format_map(values) for key, text in load()[check][case].items()}
+    return Finding(check=check, **texts | {key: values[key] for key in _FIELDS if key in values})
+
+
+@cache
+def load() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
+    """Return the whole file of findings, by check and case."""
+    content: dict[str, Any] = json.loads(Path(__file__).with_name("findings.json").read_text(encoding="utf-8"))
+    return content
 
 
 def judge(ranks: All) -> Iterator[Finding]:
