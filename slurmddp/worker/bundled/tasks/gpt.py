@@ -102,9 +102,6 @@ class Windows(InMemory):
 class Gpt(Task):
     """Predict the next byte with a small decoder. Without buffers, any number of ranks gives the same result."""
 
-    train: Windows
-    test: Windows
-
     def __init__(self, options: WorkerOptions) -> None:
         super().__init__(options)
         files = find_data(options)
