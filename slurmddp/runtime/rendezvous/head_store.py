@@ -50,13 +50,12 @@ class Rendezvous:
         an interpreter that ends allows none.
         """
         rank = self._rank
-        try:
+        with contextlib.suppress(PeerError, RuntimeError):
             store = self._store if rank.is_main else reconnect(rank)
             store.set(f"ended/{rank.rank}", "well")
             keys = [f"ended/{number}" for number in range(rank.world_size)]
             return not rank.is_main or wait_for_keys(store, keys, limit_s)
-        except (PeerError, RuntimeError):
-            return False
+        return False
 
     def confirm_stop(self, limit_s: float) -> list[int]:
         """Report that this rank was asked to stop; return the ranks that did not report it within `limit_s` seconds.
@@ -124,11 +123,10 @@ def reconnect(rank: Rank, limit_s: float = ANSWER_LIMIT_S) -> SealedStore:
 
 def wait_for_keys(store: SealedStore, keys: list[str], limit_s: float) -> bool:
     """Wait until all keys are set; return whether they were in time."""
-    try:
+    with contextlib.suppress(dist.DistStoreError):
         store.wait(keys, timedelta(seconds=max(limit_s, 0.001)))
-    except dist.DistStoreError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _seal(rank: Rank, store: Store) -> SealedStore:
