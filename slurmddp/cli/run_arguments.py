@@ -87,9 +87,8 @@ runs_dir_option: Final = click.option(
 """For commands that read runs and describe no job."""
 
 
-def complete_target(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_target(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the runs, and for digits also the jobs, whose names begin with a word; nothing after an error."""
-    del parameter
     from slurmddp.config.job_spec import NAME
 
     with suppress(SlurmddpError, OSError):

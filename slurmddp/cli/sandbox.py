@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -128,16 +128,9 @@ def _format_report(report: Mapping[str, Any]) -> list[str]:
     return [f"sandbox '{report['name']}' is up in {report['folder']}", *others, *table]
 
 
-_NODE_COMMANDS: Final = (
-    ("kill", sandboxes.Sandbox.kill, "off", "Switch NODE off: all its processes end at once."),
-    ("boot", sandboxes.Sandbox.boot, "on", "Switch NODE on again; return when Slurm can use it."),
-    ("cut", sandboxes.Sandbox.disconnect, "cut off", "Cut NODE off from the network; its processes go on."),
-    ("heal", sandboxes.Sandbox.reconnect, "connected", "Connect NODE again; return when Slurm can use it."),
-)
-"""The commands for one node: name, method, state of the node afterwards, help."""
-
-
 def _add_node_command(command: str, method: Any, state: str, help_text: str) -> None:
+    """Add a command for one node, which has this state afterwards."""
+
     @sandbox.command(command, help=help_text)
     @_name
     @click.argument("node")
@@ -146,8 +139,10 @@ def _add_node_command(command: str, method: Any, state: str, help_text: str) -> 
         click.echo(f"{node} is {state}", err=True)
 
 
-for _node_command in _NODE_COMMANDS:
-    _add_node_command(*_node_command)
+_add_node_command("kill", sandboxes.Sandbox.kill, "off", "Switch NODE off: all its processes end at once.")
+_add_node_command("boot", sandboxes.Sandbox.boot, "on", "Switch NODE on again; return when Slurm can use it.")
+_add_node_command("cut", sandboxes.Sandbox.disconnect, "cut off", "Cut NODE off from the network; its processes go on.")
+_add_node_command("heal", sandboxes.Sandbox.reconnect, "connected", "Connect NODE again; return when Slurm can use it.")
 
 
 @sandbox.command(short_help="Let a job of higher priority preempt a running job.")

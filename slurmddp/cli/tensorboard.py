@@ -50,8 +50,7 @@ def _start_server(folder: Path, port: int | None) -> str:
     Its separate data server, which would be reachable without the secret, is not started.
     """
     prefix = secrets.token_urlsafe(16)
-    with contextlib.redirect_stderr(None), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with contextlib.redirect_stderr(None), warnings.catch_warnings(action="ignore"):
         try:
             from tensorboard import program  # type: ignore[import-untyped]  # it tells no types
         except ImportError as error:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from slurmddp.diagnose.rule_types import Line
+from slurmddp.runs.files import open_regular
 from slurmddp.runs.log_tail import read_timestamp, relative_path
 from slurmddp.text import clean_line
 
@@ -52,9 +53,7 @@ def read_lines(
 
     `begin` and `end` limit this to a part of the file. Only regular files are read: opening a pipe could block.
     """
-    if not path.is_file():
-        return []
-    with suppress(OSError), path.open("rb") as file:
+    with suppress(OSError), open_regular(path, grows=True) as file:
         info = os.fstat(file.fileno())
         end, written = min(end, info.st_size), info.st_mtime
         file.seek(begin)

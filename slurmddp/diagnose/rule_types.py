@@ -41,6 +41,10 @@ RESUME: Final = "submit it again; a program that finds its checkpoint continues 
 NO_FAILURE: Final = frozenset({NONE, "waiting", "running", "slow", "hanging", "held"})  # of jobs that have not failed
 SHOWN_CHARS: Final = 300  # how much of a line of evidence, and of the cause, is shown
 SHOWN_END: Final = 100
+_OPTIONS: Final = re2.Options()
+"""No messages on stderr, and memory for all patterns at once."""
+_OPTIONS.log_errors = False
+_OPTIONS.max_mem = 2**26
 _AGAIN: Final = {True: ["starting it again can help"], False: ["starting it again would end the same way"], None: []}
 
 
@@ -48,7 +52,7 @@ _AGAIN: Final = {True: ["starting it again can help"], False: ["starting it agai
 def compile_regex(pattern: str) -> Any:
     """Return a pattern compiled by RE2. Raises ValueError with its reason, as for a look-ahead."""
     try:
-        return re2.compile(pattern, _quiet_options())
+        return re2.compile(pattern, _OPTIONS)
     except re2.error as error:
         reason = error.args[0].decode() if isinstance(error.args[0], bytes) else str(error)
         raise ValueError(f"RE2 does not take the regex {pattern}: {reason}") from error
@@ -56,19 +60,11 @@ def compile_regex(pattern: str) -> Any:
 
 def compile_set(patterns: Iterable[str]) -> Any:
     """Return patterns as one automaton of RE2, whose `Match` returns the numbers of those that a text has."""
-    found = re2.Set.SearchSet(_quiet_options())
+    found = re2.Set.SearchSet(_OPTIONS)
     for pattern in patterns:
         found.Add(pattern)
     found.Compile()
     return found
-
-
-def _quiet_options() -> Any:
-    """Return the options of RE2: no messages on stderr, and memory for all patterns at once."""
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = 2**26
-    return options
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):

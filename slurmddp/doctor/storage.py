@@ -80,9 +80,8 @@ def file_system(path: Path) -> tuple[Literal["shared", "local", "unknown"], str]
 @cache
 def _read_mounts() -> dict[str, str]:
     """Return the type of each mount point in MOUNTS (proc(5)); a later mount hides an earlier one."""
-    try:
+    lines: list[str] = []
+    with suppress(OSError):
         lines = MOUNTS.read_text(errors="surrogateescape").splitlines()
-    except OSError:
-        return {}
     mounts = [fields for fields in (line.split(" ") for line in lines) if len(fields) >= _FIELDS]
     return {re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), point): kind for _, point, kind, *_ in mounts}

@@ -118,9 +118,8 @@ class _SaveAtStop:
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
         self._stop.end()
 
-    def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:
+    def on_exception(self, _: Any, __: Any, exception: BaseException) -> None:
         """Leave the loop by an exception of the program."""
-        del trainer, module
         self._stop.fail(exception)
 
     def teardown(self, *_: Any, **__: Any) -> None:

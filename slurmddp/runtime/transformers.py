@@ -112,9 +112,8 @@ class _SaveAtStop:
             if self.stop.group and is_ddp and all(save.__module__ == "transformers.trainer" for save in saves):
                 self.last = LastStep(self.stop, trainer.model, _collect_random)
 
-    def on_pre_optimizer_step(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+    def on_pre_optimizer_step(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
         """Give all ranks the random state that the step ends with: no rank may finish a step that it cannot save."""
-        del args
         if self.last:
             self.last.share(state.global_step + 1)
 
@@ -151,9 +150,8 @@ class _SaveAtStop:
                 dist.barrier()
             self.stop.leave()
 
-    def on_train_end(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+    def on_train_end(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
         """Note that this call of `train` is complete; the script goes on."""
-        del args
         self.last = None
         if self.stop.stopping.rank.is_main and not self._record.ended:
             self._record.append(ended=[state.global_step, state.max_steps])

@@ -6,6 +6,7 @@ During the start: lines of text on its standard streams. Then: requests on a Uni
 import json
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,10 +49,7 @@ def listen(path: Path) -> socket.socket:
 def answer_request(server: socket.socket, handle: Callable[[dict[str, str]], dict[str, Any]]) -> None:
     """Read one request and send what `handle` returns for it; a client that has left is no error."""
     client, _ = server.accept()
-    with client:
+    with client, suppress(OSError, ValueError):
         client.settimeout(_DEADLINE_S)
-        try:
-            request = json.loads(client.makefile("rb").readline())
-            client.sendall(json.dumps(handle(request)).encode() + b"\n")
-        except (OSError, ValueError):
-            return
+        request = json.loads(client.makefile("rb").readline())
+        client.sendall(json.dumps(handle(request)).encode() + b"\n")

@@ -1,10 +1,10 @@
 """Preempts a job by one of higher priority, and waits until that has begun."""
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from slurmddp.background import wait_until
 from slurmddp.errors import ClusterError, SlurmddpError, UsageError
 from slurmddp.slurm import client, commands, queries, sbatch_command
 from slurmddp.slurm.job_info import JobInfo, is_job_id
@@ -75,12 +75,9 @@ def _has_begun(job: JobInfo) -> bool:
 
 
 def _wait(job_id: str, preemptor: str, environ: Mapping[str, str]) -> None:
-    deadline = time.monotonic() + _DEADLINE_S
-    while not _has_begun(queries.show_one(job_id, environ)):
-        if time.monotonic() > deadline:
-            reason = queries.show_one(preemptor, environ).reason
-            raise ClusterError(
-                f"job {job_id} was not preempted within {_DEADLINE_S} s: the job that wants its nodes waits for "
-                f"{reason}; does another job hold one of them?"
-            )
-        time.sleep(_POLL_S)
+    if not wait_until(lambda: _has_begun(queries.show_one(job_id, environ)), _DEADLINE_S, _POLL_S):
+        reason = queries.show_one(preemptor, environ).reason
+        raise ClusterError(
+            f"job {job_id} was not preempted within {_DEADLINE_S} s: the job that wants its nodes waits for {reason}; "
+            "does another job hold one of them?"
+        )

@@ -58,11 +58,10 @@ class Process:
 
 def _start(pid: int) -> int | None:
     """Return field 22 of /proc/PID/stat, or None for a process that has ended."""
-    try:
+    with contextlib.suppress(OSError):
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in {b"Z", b"X"} else int(fields[19])
+        return None if fields[0] in {b"Z", b"X"} else int(fields[19])
+    return None
 
 
 class Files:
@@ -138,11 +137,10 @@ class Files:
 
     def supervisor(self) -> Process | None:
         """Return the first process of the sandbox, or None when the sandbox is not up."""
-        try:
+        with contextlib.suppress(FileNotFoundError):
             process = Process(**json.loads(self.process.read_bytes()))
-        except FileNotFoundError:
-            return None
-        return process if process.alive else None
+            return process if process.alive else None
+        return None
 
     def remove(self) -> None:
         """Remove the folder, if it exists."""

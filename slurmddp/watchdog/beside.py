@@ -3,7 +3,6 @@
 The ranks are those that `look` finds on this machine. The words of the command go to no shell.
 """
 
-from __future__ import annotations
 import os
 import signal
 import sys

@@ -1,6 +1,5 @@
 """What a GPU does, by NVIDIA's management library (nvml.h): no package and no CUDA context is needed."""
 
-from __future__ import annotations
 import ctypes
 import sys
 from contextlib import suppress

@@ -1,6 +1,5 @@
 """Asks the nodes of a running job for its ranks, by a short step beside them that runs `look`."""
 
-from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

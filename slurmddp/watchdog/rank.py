@@ -4,7 +4,6 @@ The beats go to the supervisor as datagrams: it is there before the ranks, and h
 with the process; processes that the rank forks have none.
 """
 
-from __future__ import annotations
 import dis
 import json
 import socket

@@ -4,7 +4,6 @@ A rank is what `look` prints of it. A stack is folded to the innermost frame of 
 frame has called: what torch, slurmddp and the standard library do below is left out.
 """
 
-from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from slurmddp import exit_codes, variables
-from slurmddp.config.command import ACCELERATE_LAUNCH, LOCAL_RANK_LAUNCH, Kind, parse_worker_words
+from slurmddp.config.command import ACCELERATE_LAUNCH, LOCAL_RANK_LAUNCH, Command, parse_worker_words
 from slurmddp.errors import FencedError, RankError, SlurmddpError
 from slurmddp.runs.training_events import Start
 from slurmddp.runtime.checkpoint.program_saves import note_saves
@@ -80,12 +80,12 @@ def _run(process: RankProcess, words: list[str]) -> None:
     if rank.run_dir and rank.is_main and not rank.attached:  # shows that all ranks have met
         rank.run_dir.rank_begin(rank.job, rank.attempt, rank.rank).touch(mode=0o600)
     run_script.redirect_imports(os.environ)
-    kind = "script" if rank.attached else parse_worker_words(tuple(words)).kind
-    if kind == "worker":
+    command = Command(tuple(words), "script") if rank.attached else parse_worker_words(tuple(words))
+    if command.kind == "worker":
         _run_bundled(words)
         _finish(process, lambda: True)
     else:
-        _run_command(words, kind, stopping)
+        _run_command(words, command, stopping)
         _finish(process, confirm_end)
 
 
@@ -131,9 +131,9 @@ def _preflight(rank: Rank, words: list[str]) -> "Preflight | None":
     return Preflight(rank, [*map(run_script.map_to_snapshot, words[:1]), *words[1:]], os.environ)
 
 
-def _run_command(words: list[str], kind: Kind, stopping: Stopping) -> None:
+def _run_command(words: list[str], command: Command, stopping: Stopping) -> None:
     try:
-        if kind == "executable":
+        if command.kind == "executable":
             run_executable.run(words[1:], stopping)
             return
         after_import("transformers.trainer", lambda module: _adopt_trainer(module, stopping))
@@ -141,7 +141,8 @@ def _run_command(words: list[str], kind: Kind, stopping: Stopping) -> None:
         if tuple(words[:2]) == ACCELERATE_LAUNCH:
             words = run_script.prepare_accelerate(words[2:], stopping.rank)
         elif tuple(words[:2]) == LOCAL_RANK_LAUNCH:
-            words = run_script.add_local_rank(words[2:], stopping.rank)
+            behind = command.place + 1  # where torch.distributed.launch puts it, before the program's own arguments
+            words = [*words[2:behind], f"--local-rank={stopping.rank.local_rank}", *words[behind:]]
         run_script.run(words)
     except SystemExit as error:
         if not isinstance(error.code, (int, type(None))):

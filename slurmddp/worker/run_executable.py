@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from slurmddp.background import wait_until
 from slurmddp.errors import PeerError, RankError
 from slurmddp.runtime.launch.process import die_with_parent
 from slurmddp.runtime.stopping.policy import Phase
@@ -70,7 +71,7 @@ class _Program:
             if seen and (by_signal if self._catches is None else not self._catches):
                 self._stopping.enter(Phase.SCRIPT)
                 time.sleep(SETTLE_LIMIT_S)
-        elif self._catches is None and signals.await_stop(SOON_S) and signals.cause != CLOCK:
+        elif self._catches is None and wait_until(lambda: signals.cause, SOON_S) and signals.cause != CLOCK:
             signals.handled_by_program = signals.cause  # it ended before its handlers could be looked at
         return status
 

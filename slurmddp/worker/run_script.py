@@ -100,8 +100,6 @@ def require_in_snapshot(path: str) -> str:
 
 def redirect_imports(environment: MutableMapping[str, str]) -> None:
     """Import the code from the snapshot: change sys.path, PYTHONPATH, and the finders of editable installs."""
-    if not environment.get(variables.CODE):
-        return
     sys.path[:] = map(map_to_snapshot, sys.path)
     if "PYTHONPATH" in environment:
         environment["PYTHONPATH"] = os.pathsep.join(map(map_to_snapshot, environment["PYTHONPATH"].split(os.pathsep)))
@@ -131,12 +129,6 @@ def _find_in_snapshot(path: str) -> Path | None:
         if name.is_relative_to(original):
             return Path(os.environ[variables.CODE], name.relative_to(original))
     return None
-
-
-def add_local_rank(words: list[str], rank: Rank) -> list[str]:
-    """Return a program with the argument that `torch.distributed.launch` puts before the program's own."""
-    arguments = 2 if words[0] == "-m" else 1
-    return [*words[:arguments], f"--local-rank={rank.local_rank}", *words[arguments:]]
 
 
 def prepare_accelerate(words: list[str], rank: Rank) -> list[str]:

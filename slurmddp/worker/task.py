@@ -1,6 +1,7 @@
 """The interface of what the bundled worker trains: a model, its data, its loss. Subclass `Task` for your own."""
 
 from __future__ import annotations
+from collections.abc import Sized
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -10,16 +11,11 @@ from slurmddp.config.worker_options import WorkerOptions
 from slurmddp.errors import UsageError
 
 
-class Examples(Protocol):
+class Examples(Sized, Protocol):
     """Samples with the interface of torch's map-style Dataset."""
-
-    def __len__(self) -> int:
-        """Return the number of samples."""
-        ...
 
     def __getitem__(self, index: int, /) -> Any:
         """Return a sample: an input and its target."""
-        ...
 
 
 @runtime_checkable
@@ -28,11 +24,9 @@ class Batched(Examples, Protocol):
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Return the samples at `indices`, int64 of shape [samples] on the data's device."""
-        ...
 
     def to(self, device: torch.device) -> Batched:
         """Return the same samples on a device."""
-        ...
 
 
 class Task:

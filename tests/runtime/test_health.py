@@ -14,7 +14,7 @@ from ranks import make_rank
 
 from slurmddp.runs.files import read_records
 from slurmddp.runs.layout import RunDir
-from slurmddp.runtime.health import check, findings, network, preflight
+from slurmddp.runtime.health import check, network, preflight, rules
 from slurmddp.runtime.health import facts as looking
 from slurmddp.runtime.health.check import _judge_facts
 from slurmddp.runtime.health.facts import SHM, Facts, digest, gather_facts, versions
@@ -24,8 +24,8 @@ from slurmddp.worker import entry
 
 
 def test_each_finding_has_a_level_and_a_check_that_uses_it():
-    used = "".join(path.read_text() for path in Path(findings.__file__).parent.glob("*.py"))
-    for check_name, cases in findings.load().items():
+    used = "".join(path.read_text() for path in Path(rules.__file__).parent.glob("*.py"))
+    for check_name, cases in rules.load().items():
         for case, texts in cases.items():
             assert texts["level"] in ("ok", "note", "warning", "error") and texts["what"], (check_name, case)
             assert f'finding("{check_name}", "{case}"' in used, (check_name, case)

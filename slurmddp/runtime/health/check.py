@@ -25,9 +25,9 @@ from slurmddp.errors import ClusterError
 from slurmddp.runs.files import write_whole
 from slurmddp.runs.findings import Finding
 from slurmddp.runtime.health.facts import Facts, gather_facts
-from slurmddp.runtime.health.findings import finding
 from slurmddp.runtime.health.network import StoreChannel, check_clocks, check_ports
 from slurmddp.runtime.health.preflight import judge_all
+from slurmddp.runtime.health.rules import finding
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rank_process import this_process
 from slurmddp.runtime.rendezvous.process_group import FORM_LIMIT, choose_device, form_group, leave_group

@@ -18,8 +18,7 @@ from typing import Any, Final
 from torch._C._distributed_c10d import HashStore
 
 from slurmddp.runs.findings import Finding
-from slurmddp.runtime.health.findings import finding
-from slurmddp.runtime.health.rules import judge_clocks
+from slurmddp.runtime.health.rules import finding, judge_clocks
 from slurmddp.runtime.launch.addresses import resolve, source_address
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rendezvous.head_store import reconnect

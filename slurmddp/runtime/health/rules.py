@@ -1,11 +1,16 @@
-"""Rules that compare the facts of all ranks of a job, and the findings that they give. Pure."""
+"""Rules that compare the facts of all ranks of a job, and the findings that they give.
 
+findings.json has the level and the texts of each finding; that is all that is read.
+"""
+
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
 
 from slurmddp.runs.findings import Finding, Level
 from slurmddp.runtime.health.facts import MISSING, Facts, group
-from slurmddp.runtime.health.findings import finding
 from slurmddp.text import count, list_some
 
 LEAST_SHM_MB: Final = 256
@@ -15,8 +20,23 @@ LEAST_SKEW_S: Final = 1.0
 _LASTING: Final = ("EROFS", "EACCES", "EPERM", "ENOENT", "ENOTDIR")
 """Errors of a folder that do not end by themselves, as those of a full disk or a stale handle do."""
 _MOST_LISTED: Final = 4
+_FIELDS: Final = ("host", "rank", "level")
+"""Values that are themselves fields of a finding."""
 
 All = Sequence[Facts]
+
+
+def finding(check: str, case: str, **values: Any) -> Finding:
+    """Return the finding of a check in this case, with the values in its texts."""
+    texts: dict[str, Any] = {key: text.format_map(values) for key, text in load()[check][case].items()}
+    return Finding(check=check, **texts | {key: values[key] for key in _FIELDS if key in values})
+
+
+@cache
+def load() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
+    """Return the whole file of findings, by check and case."""
+    content: dict[str, Any] = json.loads(Path(__file__).with_name("findings.json").read_text(encoding="utf-8"))
+    return content
 
 
 def judge(ranks: All) -> Iterator[Finding]:
@@ -25,7 +45,7 @@ def judge(ranks: All) -> Iterator[Finding]:
         if members[0].failure:  # one warning for each node and reason
             yield failed_check(members[0].failure, members[0].host, members[0].rank if len(members) == 1 else None)
     ranks = [facts for facts in ranks if not facts.failure]
-    for rule in (_folder, _names, _versions, _script, _gpus, _affinity, _shared_memory) if ranks else ():
+    for rule in (_nodes, _versions, _script, _gpus, _affinity) if ranks else ():
         yield from rule(ranks)
 
 
@@ -55,21 +75,14 @@ def failed_check(error: str, host: str = "", rank: "int | None" = None) -> Findi
     return Finding(check="preflight", level="warning", host=host, rank=rank, what=what, why=why)
 
 
-def _folder(ranks: All) -> Iterator[Finding]:
+def _nodes(ranks: All) -> Iterator[Finding]:
+    """Yield what is wrong with single nodes, whatever the others have."""
     for facts in ranks:
         if facts.folder_error:
             level: Level = "error" if facts.folder_error in _LASTING else "warning"
             yield finding("folder", "read-only", level=level, host=facts.host, error=facts.folder_error)
-
-
-def _names(ranks: All) -> Iterator[Finding]:
-    for facts in ranks:
         if facts.head:
             yield finding("names", "first", host=facts.host, name=facts.head)
-
-
-def _shared_memory(ranks: All) -> Iterator[Finding]:
-    for facts in ranks:
         if facts.is_leader and facts.shm_mb < LEAST_SHM_MB:
             yield finding("shm", "small", host=facts.host, size_mb=facts.shm_mb)
 

@@ -56,11 +56,9 @@ def choose_interface(rank: Rank, environment: MutableMapping[str, str]) -> str |
 
 def resolve(name: str) -> list[str]:
     """Return the addresses of a name; empty when it does not resolve."""
-    try:
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return []
-    return [str(item[4][0]) for item in found]
+    with suppress(OSError, UnicodeError):
+        return [str(item[4][0]) for item in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)]
+    return []
 
 
 def is_local(name: str) -> bool:
@@ -87,12 +85,10 @@ def _interface_to(target: str) -> str | None:
 
 def source_address(target: str) -> str | None:
     """Return the local address of the route to the target; None without a route."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((target, 9))
-        except OSError:
-            return None
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((target, 9))
         return str(probe.getsockname()[0])
+    return None
 
 
 def _interfaces() -> Iterator[tuple[str, str]]:

@@ -50,13 +50,12 @@ class Rendezvous:
         an interpreter that ends allows none.
         """
         rank = self._rank
-        try:
+        with contextlib.suppress(PeerError, RuntimeError):
             store = self._store if rank.is_main else reconnect(rank)
             store.set(f"ended/{rank.rank}", "well")
             keys = [f"ended/{number}" for number in range(rank.world_size)]
             return not rank.is_main or wait_for_keys(store, keys, limit_s)
-        except (PeerError, RuntimeError):
-            return False
+        return False
 
     def confirm_stop(self, limit_s: float) -> list[int]:
         """Report that this rank was asked to stop; return the ranks that did not report it within `limit_s` seconds.
@@ -67,8 +66,7 @@ class Rendezvous:
         Where rank 0 was killed, a child that it has forked may hold its port, and never answers.
         """
         rank = self._rank
-        silent: list[int]
-        try:
+        with contextlib.suppress(PeerError, RuntimeError, futures.TimeoutError):
             store = run_in_background(lambda: reconnect(rank, limit_s)).result(limit_s)
             store.set(f"noticed/{rank.rank}", "yes")
             if rank.is_main:
@@ -79,13 +77,11 @@ class Rendezvous:
                 readers = [f"told/{number}" for number in range(1, rank.world_size) if number not in silent]
                 wait_for_keys(store, readers, MARGIN_S)
                 return silent
-            if not wait_for_keys(store, ["silent"], limit_s + MARGIN_S):
-                return [0]
-            silent = json.loads(store.get("silent"))
-            store.set(f"told/{rank.rank}", "yes")
-        except (PeerError, RuntimeError, futures.TimeoutError):
-            return [0]
-        return silent
+            if wait_for_keys(store, ["silent"], limit_s + MARGIN_S):
+                published: list[int] = json.loads(store.get("silent"))
+                store.set(f"told/{rank.rank}", "yes")
+                return published
+        return [0]
 
 
 def open_store(rank: Rank, limit_s: float) -> tuple[SealedStore, bool]:
@@ -127,11 +123,10 @@ def reconnect(rank: Rank, limit_s: float = ANSWER_LIMIT_S) -> SealedStore:
 
 def wait_for_keys(store: SealedStore, keys: list[str], limit_s: float) -> bool:
     """Wait until all keys are set; return whether they were in time."""
-    try:
+    with contextlib.suppress(dist.DistStoreError):
         store.wait(keys, timedelta(seconds=max(limit_s, 0.001)))
-    except dist.DistStoreError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _seal(rank: Rank, store: Store) -> SealedStore:

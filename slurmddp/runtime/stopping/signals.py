@@ -15,8 +15,6 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Final
 
-from slurmddp.background import wait_until
-
 SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 CLOCK: Final = "clock"
 """The cause of a stop request that no signal brought: the time limit is near."""
@@ -53,10 +51,6 @@ class StopSignals:
     def stop_requested(self) -> bool:
         """Whether this process was asked to stop."""
         return bool(self.cause)
-
-    def await_stop(self, limit_s: float) -> bool:
-        """Wait for a stop request; return whether there is one."""
-        return wait_until(lambda: self.cause, limit_s)
 
     @property
     def all_handlers_ours(self) -> bool:
@@ -97,9 +91,8 @@ class StopSignals:
             with contextlib.suppress(BlockingIOError):
                 os.write(self._pipe[1], bytes([number]))
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, _: FrameType | None) -> None:
         """Wake the signal thread also when the program has replaced the wakeup descriptor by its own."""
-        del frame
         self.wake(number)
 
     def _watch(self) -> None:

@@ -10,6 +10,7 @@ from dataclasses import field, replace
 from typing import Any
 
 from slurmddp import exit_codes
+from slurmddp.background import wait_until
 from slurmddp.old_python import dataclass
 from slurmddp.runs.exit_records import read_records
 from slurmddp.runs.training_events import Notice
@@ -169,7 +170,8 @@ class Stopping:
         The last finished step cannot be saved then: the program may have changed its state, and the peers wait in a
         collective.
         """
-        if not (policy.may_be_consequence(self._phase, error, verdict) and self.signals.await_stop(SOON_S)):
+        is_candidate = policy.may_be_consequence(self._phase, error, verdict)
+        if not (is_candidate and wait_until(lambda: self.signals.cause, SOON_S)):
             return verdict
         of_peer = verdict.status == exit_codes.RETRYABLE and not isinstance(error, OSError) and self.rank.world_size > 1
         if of_peer:

@@ -1,7 +1,7 @@
 """A small language model, a decoder of the GPT-2 kind, on the bytes of a text."""
 
 import math
-from typing import Final
+from typing import Final, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,22 +18,16 @@ HELD_OUT = 0.1
 """The share of the text, at its end, that is the test set."""
 WORDS, LETTERS, SYNTHETIC_WORDS = 64, 5, 2**15
 CONTEXT = 128
+Fresh = TypeVar("Fresh", nn.Linear, nn.Embedding)
 SHAPE: Final = {"tokens": 256, "context": CONTEXT, "layers": 4, "heads": 4, "width": 128}
 
 
-def linear(inward: int, outward: int, std: float) -> nn.Linear:
-    """Return a fresh linear layer."""
-    layer = nn.Linear(inward, outward)
+def fresh(layer: Fresh, std: float = INIT) -> Fresh:
+    """Return a new layer with fresh weights, and without a bias as yet."""
     nn.init.normal_(layer.weight, std=std)
-    nn.init.zeros_(layer.bias)
+    if isinstance(layer, nn.Linear):
+        nn.init.zeros_(layer.bias)
     return layer
-
-
-def embedding(numbers: int, width: int) -> nn.Embedding:
-    """Return a fresh embedding table."""
-    table = nn.Embedding(numbers, width)
-    nn.init.normal_(table.weight, std=INIT)
-    return table
 
 
 class Attention(nn.Module):
@@ -42,7 +36,7 @@ class Attention(nn.Module):
     def __init__(self, width: int, heads: int, closing_std: float) -> None:
         super().__init__()
         self.heads = heads
-        self.inward, self.outward = linear(width, 3 * width, INIT), linear(width, width, closing_std)
+        self.inward, self.outward = fresh(nn.Linear(width, 3 * width)), fresh(nn.Linear(width, width), closing_std)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return features (samples, positions, width)."""
@@ -58,7 +52,7 @@ class Layer(nn.Module):
     def __init__(self, width: int, heads: int, closing_std: float) -> None:
         super().__init__()
         self.attention = nn.Sequential(nn.LayerNorm(width), Attention(width, heads, closing_std))
-        wide, narrow = linear(width, 4 * width, INIT), linear(4 * width, width, closing_std)
+        wide, narrow = fresh(nn.Linear(width, 4 * width)), fresh(nn.Linear(4 * width, width), closing_std)
         self.places = nn.Sequential(nn.LayerNorm(width), wide, nn.GELU(), narrow)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -77,7 +71,7 @@ class Decoder(nn.Module):
     def __init__(self, *, tokens: int, context: int, layers: int, heads: int, width: int) -> None:
         super().__init__()
         closing_std = INIT / math.sqrt(2 * layers)
-        self.tokens, self.places = embedding(tokens, width), embedding(context, width)
+        self.tokens, self.places = fresh(nn.Embedding(tokens, width)), fresh(nn.Embedding(context, width))
         self.layers = nn.Sequential(*(Layer(width, heads, closing_std) for _ in range(layers)))
         self.norm = nn.LayerNorm(width)
 
@@ -107,9 +101,6 @@ class Windows(InMemory):
 
 class Gpt(Task):
     """Predict the next byte with a small decoder. Without buffers, any number of ranks gives the same result."""
-
-    train: Windows
-    test: Windows
 
     def __init__(self, options: WorkerOptions) -> None:
         super().__init__(options)
