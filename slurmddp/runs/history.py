@@ -11,14 +11,13 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from operator import attrgetter
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from slurmddp.runs.files import LINE_BYTES, TAIL_BYTES, open_or_empty, parse_record, parse_records
-from slurmddp.runs.layout import RunDir
+from slurmddp.runs.files import LINE_BYTES, TAIL_BYTES, open_or_empty, parse_record, parse_records, read_end_or_empty
+from slurmddp.runs.layout import EVENTS, RunDir
 from slurmddp.text import count, format_duration
 
 _WORDS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -43,8 +42,7 @@ _RECENT: Final = 64
 _HEAD: Final = frozenset({"time", "event", "job", "attempt", "rank", "host"})
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """One record of `events.jsonl`: one of those of `slurmddp.runs.events` or `training_events`."""
 
     time: float
@@ -85,7 +83,6 @@ class Event:
         return value if isinstance(value, str) else ""
 
 
-@dataclass(frozen=True)
 class _Events:
     """Some events, in the order in which they were written."""
 
@@ -100,12 +97,14 @@ class _Events:
         return next((event for event in reversed(self.events) if event.kind == kind), None)
 
 
-@dataclass(frozen=True)
-class AttemptEvents(_Events):
-    """The events of one start of a job's ranks; at least one."""
-
+class _AttemptEvents(NamedTuple):
+    events: tuple[Event, ...]
     name: str
     """`<SLURM_RESTART_COUNT>.<n>`; n counts the starts in one allocation."""
+
+
+class AttemptEvents(_AttemptEvents, _Events):
+    """The events of one start of a job's ranks; at least one."""
 
     @property
     def began(self) -> float:
@@ -131,14 +130,16 @@ class LogPart(NamedTuple):
     end: int = sys.maxsize
 
 
-@dataclass(frozen=True)
-class History(_Events):
-    """All events of a run, or its newest ones."""
-
+class _History(NamedTuple):
+    events: tuple[Event, ...]
     damage: tuple[str, ...] = ()
     """Lines that are no events, as in `events.jsonl: line 812 is cut off`."""
     is_whole: bool = True
     """Whether the oldest event of the run is among them."""
+
+
+class History(_History, _Events):
+    """All events of a run, or its newest ones."""
 
     @cached_property
     def attempts(self) -> tuple[AttemptEvents, ...]:
@@ -263,9 +264,8 @@ def _outline_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
 
 def read_newest(run: RunDir, *, size: int = TAIL_BYTES) -> History:
     """Return the events in the last `size` bytes of the file: 64 KiB are enough for the progress of a run."""
-    with open_or_empty(run.events, grows=True) as file:
-        begin = file.seek(max(0, file.seek(0, os.SEEK_END) - size))
-        return History(tuple(parse_events(file.read().split(b"\n"))), is_whole=begin == 0)
+    content = read_end_or_empty(f"{run.path}/{EVENTS}", size)
+    return History(tuple(parse_events(content.split(b"\n"))), is_whole=len(content) < size)
 
 
 def number(value: object) -> float | None:

@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple, cast
 from slurmddp.config.job_array import folder_name
 from slurmddp.errors import UsageError
 from slurmddp.runs import registry
-from slurmddp.runs.files import open_regular, warn_once
-from slurmddp.runs.layout import RunDir
+from slurmddp.runs.files import read_end, warn_once
+from slurmddp.runs.layout import SUBMISSIONS, RunDir
 from slurmddp.runs.submissions import parse_submissions, read_origin, settings_of, submissions
 from slurmddp.slurm.job_info import LOCAL, JobRef, is_job_id
 from slurmddp.text import list_some, quote_value, suggest
@@ -31,10 +31,14 @@ class Target:
     known: Sequence[Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)
     """The records, if they have been read."""
 
-    @cached_property
+    @property
     def records(self) -> Sequence[Mapping[str, Any]]:
         """The records of the run's submissions, the oldest first, read once; none of a job that belongs to no run."""
-        return self.known if self.known is not None else submissions(self.run) if self.run else ()
+        return self._own_records if self.known is None else self.known
+
+    @cached_property
+    def _own_records(self) -> Sequence[Mapping[str, Any]]:
+        return submissions(self.run) if self.run else ()
 
     @property
     def tasks(self) -> dict[str, RunDir]:
@@ -110,8 +114,7 @@ def survey(runs_dir: str) -> Survey:
         for name in sorted(os.listdir(folder)):  # noqa: PTH208 - names alone
             run = RunDir(folder / name)
             try:
-                with open_regular(run.submissions, buffering=0) as file:  # a fifth faster
-                    records = parse_submissions(file.read().splitlines())
+                records = parse_submissions(read_end(f"{run.path}/{SUBMISSIONS}").splitlines())
             except FileNotFoundError:
                 found.others.append(run)
             except PermissionError:

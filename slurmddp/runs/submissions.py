@@ -70,9 +70,9 @@ def record_direct_submission(run: RunDir, job: str, *, time: str, sha256: str | 
 def read_origin(run: RunDir, record: Mapping[str, Any]) -> Origin:
     """Return the origin of a job by its record in the run's folder; for a setting, in the sweep's folder."""
     folder, name = record.get("folder"), str(record.get("name") or "")
-    home = Path(folder) if isinstance(folder, str) and folder else run.path
+    home = Path(folder) if isinstance(folder, str) and folder not in ("", str(run.path)) else run.path
     name = name or ("" if is_job_id(home.name) else home.name)  # only the folder of an executor's job is named so
-    is_here = home == run.path or record.get("inode") in (None, run.path.stat().st_ino)
+    is_here = home is run.path or home == run.path or record.get("inode") in (None, run.path.stat().st_ino)
     return Origin(name, None if is_here else home)
 
 

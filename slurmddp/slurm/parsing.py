@@ -4,6 +4,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Final
 
 from slurmddp.slurm.commands import MARK
@@ -29,6 +30,7 @@ def _state(text: str) -> str:
     return match[1] if match else UNKNOWN
 
 
+@cache
 def _limit(text: str) -> int | None:
     """Return a time limit in seconds, or None; squeue and scontrol print INVALID for one in the past."""
     limit_s = 0 if text == "INVALID" else parse_duration(text)
@@ -73,7 +75,8 @@ def _read_fields(shown: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {"state": UNKNOWN}
     for name, text in shown.items():
         if text not in _NO_JOB_VALUE:
-            found |= {field: parse(text) for field, parse in _BY_NAME.get(name, ())}
+            for field, parse in _BY_NAME.get(name, ()):
+                found[field] = parse(text)
     is_early = (found.get("elapsed_s") or 0) + 60 < (found.get("limit_s") or 0)
     if found["state"] == "TIMEOUT" and is_early and shown.get("PreemptTime", "") not in _NO_JOB_VALUE:
         found |= {"state": "PREEMPTED", "reason": ""}  # before 24.05 the end of the grace time is a TIMEOUT, too

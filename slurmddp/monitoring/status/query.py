@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
+from pathlib import Path
 from typing import Any, Final, cast
 
 from slurmddp.monitoring.status.job_status import JobStatus, Progress, count_gpus, last_seen, read_progress
@@ -16,7 +16,7 @@ from slurmddp.runs.files import TAIL_BYTES
 from slurmddp.runs.history import History, read_newest, read_outline
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target
-from slurmddp.runs.submissions import Origin, read_origin, settings_of, submissions
+from slurmddp.runs.submissions import read_origin, settings_of, submissions
 from slurmddp.slurm.hostlist import try_expand
 from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.slurm.pending_reasons import explain
@@ -30,6 +30,8 @@ _LINES_BYTES: Final = 1024
 _expand: Final = cache(try_expand)
 
 Environ = Mapping[str, str]
+_Submission = tuple[datetime | None, str, Path | None]
+"""When a job was submitted, its name in Slurm, and the folder that it belongs to if not this one."""
 
 
 def query_jobs(
@@ -87,7 +89,7 @@ def last_submission(target: Target) -> Target:
 
     Each of a sweep's settings may be in another of them.
     """
-    if any(map(settings_of, target.records)):
+    if len(target.jobs) == 1 or any(map(settings_of, target.records)):
         return target
     after = {record["job"]: str(record.get("after")) for record in target.records}
     jobs = target.jobs[-1:]
@@ -98,40 +100,43 @@ def last_submission(target: Target) -> Target:
 
 def _requested_jobs(targets: Sequence[Target]) -> list[list[RequestedJob]]:
     """Return the jobs of each target, with the records of their submission; those of a run are read once."""
-    known = {target.run: target.records for target in targets if target.run and not target.run.sweep}
     read_sweep = cache(submissions)
 
     @cache
-    def read_submission(run: RunDir, array_id: str) -> tuple[Mapping[str, Any], Origin]:
-        records: Sequence[Mapping[str, Any]] = known.get(run) or read_sweep(run)
-        record: Mapping[str, Any] = next((one for one in reversed(records) if one["job"] == array_id), {})
-        return record, read_origin(run, record)
+    def find_in_sweep(sweep: RunDir, number: str) -> _Submission:
+        return _find_submission(sweep, read_sweep(sweep), number)
 
-    def request(run: RunDir | None, job_id: str) -> RequestedJob:
+    def request(target: Target) -> list[RequestedJob]:
+        run, found = target.run, dict[str, _Submission]()
         if run is None:
-            return RequestedJob(job_id)
-        record, origin = read_submission(run.sweep or run, JobRef.parse(job_id).array_id)
-        return RequestedJob(job_id, run, parse_moment(record.get("time")), origin.name, origin.elsewhere)
+            return [RequestedJob(job_id) for job_id in target.jobs]
+        for number in {JobRef.parse(job_id).array_id for job_id in target.jobs}:
+            sweep = run.sweep
+            found[number] = find_in_sweep(sweep, number) if sweep else _find_submission(run, target.records, number)
+        return [RequestedJob(job_id, run, *found[JobRef.parse(job_id).array_id]) for job_id in target.jobs]
 
-    return [[request(target.run, job_id) for job_id in target.jobs] for target in targets]
+    return [*map(request, targets)]
 
 
-@dataclass
+def _find_submission(run: RunDir, records: Sequence[Mapping[str, Any]], number: str) -> _Submission:
+    record: Mapping[str, Any] = next((one for one in reversed(records) if one["job"] == number), {})
+    return parse_moment(record.get("time")), *read_origin(run, record)
+
+
 class _RunHistories:
-    """The runs' events; each file is read once."""
+    """The runs' events; each file is read once. For how many `jobs` they are wanted decides how much is read."""
 
-    jobs: int
-    """For how many jobs they are wanted, which decides how much is read."""
-    now: float
-    brief: bool
-    _read: dict[RunDir, History] = field(default_factory=dict)
+    def __init__(self, *, jobs: int, now: float, brief: bool) -> None:
+        self.jobs, self.now, self.brief = jobs, now, brief
+        self._read: dict[RunDir, History] = {}
 
     def read_job(self, run: RunDir, job_id: str, slurm: JobInfo | None, *, silent: bool) -> Job:
         """Return what happened to a job of a run."""
-        if run not in self._read:
+        if (history := self._read.get(run)) is None:
             few, some = self.jobs <= FEW and not self.brief, self.jobs <= MANY
-            self._read[run] = read_outline(run) if few else read_newest(run, size=TAIL_BYTES if some else _LINES_BYTES)
-        return read_job(run, job_id, slurm, silent=silent, history=self._read[run])
+            history = read_outline(run) if few else read_newest(run, size=TAIL_BYTES if some else _LINES_BYTES)
+            self._read[run] = history
+        return read_job(run, job_id, slurm, silent=silent, history=history)
 
     def add_totals(self, run: RunDir | None, statuses: list[JobStatus]) -> list[JobStatus]:
         """Return statuses of a run with the time of all its starts up to their own, if its events are all known."""
@@ -147,7 +152,7 @@ class _RunHistories:
         if self.brief:
             return None
         progress = read_progress(run, job, now=self.now)
-        return progress if self.jobs > FEW else replace(progress, damage=self._read[run].damage)
+        return progress if self.jobs > FEW else progress._replace(damage=self._read[run].damage)
 
 
 def _from_row(job: RequestedJob, row: JobInfo, answers: Answers, histories: _RunHistories) -> JobStatus:
@@ -191,7 +196,7 @@ def _add_total(status: JobStatus, allocations: Sequence[Allocation], gpus: int) 
         return status
     counted = allocations[: ends[-1]]
     total_s, hours = sum(one.end - one.begin for one in counted), sum(one.node_hours for one in counted)
-    return replace(status, total_s=int(total_s), node_hours=hours, gpu_hours=hours * gpus or None)
+    return status._replace(total_s=int(total_s), node_hours=hours, gpu_hours=hours * gpus or None)
 
 
 def _from_files(job: RequestedJob, answers: Answers, histories: _RunHistories) -> JobStatus:
@@ -199,7 +204,7 @@ def _from_files(job: RequestedJob, answers: Answers, histories: _RunHistories) -
     name = job.run.path.name if job.run else ""
     unknown = JobStatus(job_id=job.job_id, run=job.run, name=name, outcome=Outcome(kind=Kind.UNKNOWN), silence=silence)
     if job.run is None:
-        return replace(unknown, meaning=silence or "Slurm knows no such job, and no run here has it")
+        return unknown._replace(meaning=silence or "Slurm knows no such job, and no run here has it")
     facts = histories.read_job(job.run, job.job_id, None, silent=bool(silence))
     outcome, seen = facts.outcome, last_seen(job.run, facts)
     runs = job.ref.is_local and outcome.kind is Kind.RUNNING
@@ -208,8 +213,7 @@ def _from_files(job: RequestedJob, answers: Answers, histories: _RunHistories) -
     meaning = outcome.reason
     if outcome.kind is Kind.UNKNOWN and not job.ref.is_local:
         meaning = silence or _unknown_reason(job, answers.names.get(job.ref.array_id, ""))
-    return replace(
-        unknown,
+    return unknown._replace(
         outcome=outcome,
         submitted=job.submitted,
         started=_local_time(began),
