@@ -84,14 +84,12 @@ def _as_json(item: JobStatus, figures: "Figures | None") -> dict[str, Any]:
     fields = item._asdict() | said | {"run": str(item.run.path) if item.run else None}
     fields["progress"] = item.progress._asdict() if item.progress else None
     fields["whole_run"] = vars(figures) if figures else None
-    record: dict[str, Any] = json_value({name: value for name, value in fields.items() if name != "slurm"})
-    return record
+    del fields["slurm"]
+    return {name: json_value(value) for name, value in fields.items()}
 
 
 def current_tasks(group: Sequence[JobStatus]) -> list[JobStatus]:
     """Return the current job of a run with all its tasks: the running one, else the next pending one, else the last."""
-    if len(group) == 1:
-        return [*group]
     current = [item for phase in ("running", "queued") for item in group if item.phase == phase] or group[-1:]
     return [item for item in group if item.ref.array_id == current[0].ref.array_id]
 

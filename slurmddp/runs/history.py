@@ -16,7 +16,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from slurmddp.runs.files import LINE_BYTES, TAIL_BYTES, open_or_empty, parse_record, parse_records, read_end_or_empty
+from slurmddp.runs.files import LINE_BYTES, TAIL_BYTES, open_or_empty, parse_record, parse_records, read_or_empty
 from slurmddp.runs.layout import EVENTS, RunDir
 from slurmddp.text import count, format_duration
 
@@ -83,10 +83,14 @@ class Event(NamedTuple):
         return value if isinstance(value, str) else ""
 
 
-class _Events:
+class _Events(NamedTuple):
     """Some events, in the order in which they were written."""
 
     events: tuple[Event, ...]
+    damage: tuple[str, ...] = ()
+    """Lines that are no events, as in `events.jsonl: line 812 is cut off`."""
+    is_whole: bool = True
+    """Whether the oldest event of the run is among them."""
 
     def all(self, kind: str) -> list[Event]:
         """Return the events of one kind, the oldest first."""
@@ -97,14 +101,13 @@ class _Events:
         return next((event for event in reversed(self.events) if event.kind == kind), None)
 
 
-class _AttemptEvents(NamedTuple):
-    events: tuple[Event, ...]
-    name: str
-    """`<SLURM_RESTART_COUNT>.<n>`; n counts the starts in one allocation."""
-
-
-class AttemptEvents(_AttemptEvents, _Events):
+class AttemptEvents(_Events):
     """The events of one start of a job's ranks; at least one."""
+
+    @property
+    def name(self) -> str:
+        """`<SLURM_RESTART_COUNT>.<n>`; n counts the starts in one allocation."""
+        return self.events[0].attempt
 
     @property
     def began(self) -> float:
@@ -130,15 +133,7 @@ class LogPart(NamedTuple):
     end: int = sys.maxsize
 
 
-class _History(NamedTuple):
-    events: tuple[Event, ...]
-    damage: tuple[str, ...] = ()
-    """Lines that are no events, as in `events.jsonl: line 812 is cut off`."""
-    is_whole: bool = True
-    """Whether the oldest event of the run is among them."""
-
-
-class History(_History, _Events):
+class History(_Events):
     """All events of a run, or its newest ones."""
 
     @cached_property
@@ -147,7 +142,7 @@ class History(_History, _Events):
         found: dict[tuple[str, str], list[Event]] = {}
         for event in filter(attrgetter("attempt"), self.events):  # the cancellation of a job before its start has none
             found.setdefault((event.job, event.attempt), []).append(event)
-        return tuple(AttemptEvents(tuple(events), name) for (_, name), events in found.items())
+        return tuple(AttemptEvents(tuple(events)) for events in found.values())
 
     def of_job(self, job_id: str) -> History:
         """Return the events of one job of the run."""
@@ -264,7 +259,7 @@ def _outline_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
 
 def read_newest(run: RunDir, *, size: int = TAIL_BYTES) -> History:
     """Return the events in the last `size` bytes of the file: 64 KiB are enough for the progress of a run."""
-    content = read_end_or_empty(f"{run.path}/{EVENTS}", size)
+    content = read_or_empty(f"{run.path}/{EVENTS}", size, grows=True)
     return History(tuple(parse_events(content.split(b"\n"))), is_whole=len(content) < size)
 
 

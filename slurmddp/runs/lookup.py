@@ -31,14 +31,10 @@ class Target:
     known: Sequence[Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)
     """The records, if they have been read."""
 
-    @property
+    @cached_property
     def records(self) -> Sequence[Mapping[str, Any]]:
         """The records of the run's submissions, the oldest first, read once; none of a job that belongs to no run."""
-        return self._own_records if self.known is None else self.known
-
-    @cached_property
-    def _own_records(self) -> Sequence[Mapping[str, Any]]:
-        return submissions(self.run) if self.run else ()
+        return self.known if self.known is not None else submissions(self.run) if self.run else ()
 
     @property
     def tasks(self) -> dict[str, RunDir]:
@@ -86,11 +82,6 @@ def find(words: Sequence[str], runs_dir: str, *, local: bool = False) -> list[Ta
     return [
         _find_by_id(word, by_job) if is_job_id(word) else _find_by_name(word, runs_dir, local=local) for word in words
     ]
-
-
-def runs(runs_dir: str) -> list[RunDir]:
-    """Return the submitted runs in a folder that this user can read, by name."""
-    return [target.run for target in survey(runs_dir).submitted if target.run]
 
 
 class Survey(NamedTuple):
@@ -200,7 +191,7 @@ def _find_by_name(word: str, runs_dir: str, *, local: bool = False) -> Target:
     if elsewhere := _find_elsewhere(word, runs_dir):
         return elsewhere
     otherwise = "`slurmddp status` lists the runs; --runs-dir names another folder"
-    hint = suggest(word, (known.path.name for known in runs(runs_dir)), otherwise, cutoff=0.6)
+    hint = suggest(word, (known.name for known in survey(runs_dir).submitted), otherwise, cutoff=0.6)
     raise UsageError(f"{quote_value(word)} is not a job id, nor a submitted run in {runs_dir}; {hint}")
 
 

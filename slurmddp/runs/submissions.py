@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from slurmddp.runs.files import append_record, open_or_empty, parse_records
+from slurmddp.runs.files import append_record, parse_records, read_or_empty
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.job_info import JobRef, is_job_id
 from slurmddp.slurm.values import parse_moment
@@ -28,8 +28,7 @@ class Origin(NamedTuple):
 
 def submissions(run: RunDir) -> list[dict[str, Any]]:
     """Return the records of a run's jobs, the oldest first."""
-    with open_or_empty(run.submissions) as file:
-        return parse_submissions(file)
+    return parse_submissions(read_or_empty(run.submissions).splitlines())
 
 
 def parse_submissions(lines: Iterable[bytes]) -> list[dict[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any, Final
 
 from slurmddp.slurm.commands import MARK
@@ -30,7 +29,6 @@ def _state(text: str) -> str:
     return match[1] if match else UNKNOWN
 
 
-@cache
 def _limit(text: str) -> int | None:
     """Return a time limit in seconds, or None; squeue and scontrol print INVALID for one in the past."""
     limit_s = 0 if text == "INVALID" else parse_duration(text)

@@ -4,8 +4,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
-from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from slurmddp.monitoring.status.job_status import JobStatus, Progress, count_gpus, last_seen, read_progress
 from slurmddp.monitoring.status.slurm_answers import FEW, Answers, RequestedJob
@@ -30,8 +29,6 @@ _LINES_BYTES: Final = 1024
 _expand: Final = cache(try_expand)
 
 Environ = Mapping[str, str]
-_Submission = tuple[datetime | None, str, Path | None]
-"""When a job was submitted, its name in Slurm, and the folder that it belongs to if not this one."""
 
 
 def query_jobs(
@@ -100,27 +97,19 @@ def last_submission(target: Target) -> Target:
 
 def _requested_jobs(targets: Sequence[Target]) -> list[list[RequestedJob]]:
     """Return the jobs of each target, with the records of their submission; those of a run are read once."""
-    read_sweep = cache(submissions)
-
-    @cache
-    def find_in_sweep(sweep: RunDir, number: str) -> _Submission:
-        return _find_submission(sweep, read_sweep(sweep), number)
+    read = cache(submissions)
 
     def request(target: Target) -> list[RequestedJob]:
-        run, found = target.run, dict[str, _Submission]()
+        run, ids = target.run, {job_id: JobRef.parse(job_id).array_id for job_id in target.jobs}
         if run is None:
-            return [RequestedJob(job_id) for job_id in target.jobs]
-        for number in {JobRef.parse(job_id).array_id for job_id in target.jobs}:
-            sweep = run.sweep
-            found[number] = find_in_sweep(sweep, number) if sweep else _find_submission(run, target.records, number)
-        return [RequestedJob(job_id, run, *found[JobRef.parse(job_id).array_id]) for job_id in target.jobs]
+            return [*map(RequestedJob, target.jobs)]
+        home = run.sweep or run
+        records = {record["job"]: record for record in target.known or read(home)}
+        wanted = {number: records.get(number, {}) for number in ids.values()}
+        told = {number: (parse_moment(one.get("time")), *read_origin(home, one)) for number, one in wanted.items()}
+        return [RequestedJob(job_id, run, *told[ids[job_id]]) for job_id in target.jobs]
 
     return [*map(request, targets)]
-
-
-def _find_submission(run: RunDir, records: Sequence[Mapping[str, Any]], number: str) -> _Submission:
-    record: Mapping[str, Any] = next((one for one in reversed(records) if one["job"] == number), {})
-    return parse_moment(record.get("time")), *read_origin(run, record)
 
 
 class _RunHistories:
@@ -132,11 +121,10 @@ class _RunHistories:
 
     def read_job(self, run: RunDir, job_id: str, slurm: JobInfo | None, *, silent: bool) -> Job:
         """Return what happened to a job of a run."""
-        if (history := self._read.get(run)) is None:
+        if run not in self._read:
             few, some = self.jobs <= FEW and not self.brief, self.jobs <= MANY
-            history = read_outline(run) if few else read_newest(run, size=TAIL_BYTES if some else _LINES_BYTES)
-            self._read[run] = history
-        return read_job(run, job_id, slurm, silent=silent, history=history)
+            self._read[run] = read_outline(run) if few else read_newest(run, size=TAIL_BYTES if some else _LINES_BYTES)
+        return read_job(run, job_id, slurm, silent=silent, history=self._read[run])
 
     def add_totals(self, run: RunDir | None, statuses: list[JobStatus]) -> list[JobStatus]:
         """Return statuses of a run with the time of all its starts up to their own, if its events are all known."""
