@@ -5,7 +5,6 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
@@ -82,10 +81,11 @@ def _as_json(item: JobStatus, figures: "Figures | None") -> dict[str, Any]:
     """Return a status as a value for JSON: times in ISO 8601, `nan` and `inf` as texts."""
     end = item.outcome
     said = {"state": item.state, "outcome": end.kind, "phase": item.phase, "exit_status": end.exit_status}
-    fields = asdict(replace(item, slurm=None)) | said | {"run": str(item.run.path) if item.run else None}
-    fields["whole_run"] = asdict(figures) if figures else None
-    record: dict[str, Any] = json_value({name: value for name, value in fields.items() if name != "slurm"})
-    return record
+    fields = item._asdict() | said | {"run": str(item.run.path) if item.run else None}
+    fields["progress"] = item.progress._asdict() if item.progress else None
+    fields["whole_run"] = vars(figures) if figures else None
+    del fields["slurm"]
+    return {name: json_value(value) for name, value in fields.items()}
 
 
 def current_tasks(group: Sequence[JobStatus]) -> list[JobStatus]:
@@ -104,8 +104,9 @@ def explain_none(runs_dir: str) -> str:
 
 
 def _print(shown: Sequence[JobStatus], lines: Iterable[str]) -> None:
-    colours = {escape_text(word): colour for word, colour in map(show_state, shown)}
-    state = re.compile(rf"(?<=\s)({'|'.join(map(re.escape, colours))})(?=\s|$)")
-    click.echo("\n".join(state.sub(lambda found: paint(found[0], colours[found[0]]), line, 1) for line in lines))
+    words = {escape_text(word): colour for word, colour in map(show_state, shown)}
+    painted = {word: paint(word, colour) for word, colour in words.items()}
+    state = re.compile(rf"(?<=\s)({'|'.join(map(re.escape, painted))})(?=\s|$)")
+    click.echo("\n".join(state.sub(lambda found: painted[found[0]], line, 1) for line in lines))
     if silence := next((item.silence for item in shown if item.silence), ""):
         print_message(f"{explain_silence(escape_text(silence))}; the states come from files and may be old")

@@ -3,7 +3,6 @@
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -79,7 +78,7 @@ def _rows(group: Sequence[JobStatus], *, has_room: bool) -> Iterator[tuple[str, 
     """Yield a row for each job of a group, or one for many; TOTAL is empty where it is TIME."""
     if len(group) > _MOST_TASKS:
         first = group[0]
-        job = replace(first, name=first.run.job_name if first.run else first.name)
+        job = first._replace(name=first.run.job_name if first.run else first.name)
         same = summarize(first) if first.phase == "queued" else f"{first.job_id}: {first.meaning}" * bool(first.meaning)
         what = f"{len(group)} tasks; {same}".rstrip("; ")
         yield (_full_name(job), f"{first.ref.array_id}_*", show_state(first)[0], "", "", "", what)
@@ -120,7 +119,7 @@ def _format_progress(progress: Progress | None) -> Iterator[str]:
     """Yield the step, which may be empty, and the metrics."""
     progress = progress or Progress()
     yield "" if progress.step is None else f"step {progress.step}" + f"/{progress.total}" * bool(progress.total)
-    yield from format_metrics(replace(progress, left_s=None))
+    yield from format_metrics(progress, left=False)
 
 
 def format_end(status: JobStatus) -> str:
@@ -137,11 +136,11 @@ def format_end(status: JobStatus) -> str:
     return (", after its " if end and limit and end > limit else ", ").join(filter(None, words))
 
 
-def format_metrics(progress: Progress) -> Iterator[str]:
-    """Yield the loss, the time left, and the samples a second, as far as they are known."""
+def format_metrics(progress: Progress, *, left: bool = True) -> Iterator[str]:
+    """Yield the loss, the time left unless it is not wanted, and the samples a second, as far as they are known."""
     if progress.loss is not None:
         yield f"loss {progress.loss:.4g}"
-    if progress.left_s is not None:
+    if left and progress.left_s is not None:
         yield f"{format_duration(progress.left_s)} left"
     if progress.samples_per_s is not None:
         yield f"{progress.samples_per_s:{'.4g' if progress.samples_per_s < _WHOLE_PACE else '.0f'}} samples/s"

@@ -5,7 +5,6 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +21,7 @@ from slurmddp.diagnose.verdict import judge
 from slurmddp.errors import ClusterError, SlurmddpError
 from slurmddp.outcome import Kind, Phase
 from slurmddp.runs.facts import Job, describe_resume, is_resumable, judge_by_slurm, last_end, read_job, set_up_failure
-from slurmddp.runs.files import open_or_empty
+from slurmddp.runs.files import read_or_empty
 from slurmddp.runs.history import AttemptEvents, Event, History, list_use, read_outline
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import slurm_name
@@ -103,10 +102,9 @@ def _add_memory(found: Diagnosis, attempt: AttemptEvents) -> Diagnosis:
 
 def _find_python(run: RunDir, number: str) -> str:
     """Return the Python of a job's ranks, by the job's script; empty if that does not name it."""
-    with suppress(OSError), open_or_empty((run.sweep or run).submitted_script(number)) as file:
-        places = [*_PYTHON.finditer(file.read().decode("utf-8", "replace"))]
-        return places[-1]["path"] or f"{places[-1]['venv']}/bin/python" if places else ""
-    return ""
+    script = read_or_empty((run.sweep or run).submitted_script(number)).decode("utf-8", "replace")
+    places = [*_PYTHON.finditer(script)]
+    return places[-1]["path"] or f"{places[-1]['venv']}/bin/python" if places else ""
 
 
 def diagnose_attempt(run: RunDir, job_id: str, attempt: str, events: Sequence[Event]) -> Diagnosis:

@@ -113,7 +113,7 @@ def _find_peer(facts: AttemptFacts, named: Sequence[tuple[str, str]], address: s
 def read_facts(run: RunDir, cluster: str, job_id: str, attempt: str) -> AttemptFacts:
     """Return what is known of an attempt; the diagnosis is made only where it failed."""
     history = read_outline(run).of_job(job_id)
-    own = next((one for one in history.attempts if one.name == attempt), AttemptEvents((), attempt))
+    own = next((one for one in history.attempts if one.name == attempt), AttemptEvents(()))
     start, end = own.last("attempt_start"), own.last("attempt_end")
     hosts = tuple(try_expand(start.text("nodes")) or ()) if start else ()
     time_s = end.time if end else time.time()

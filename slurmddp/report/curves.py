@@ -5,7 +5,7 @@ A curve has a line for each attempt. Reads the events; writes nothing.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
@@ -133,7 +133,7 @@ class _Metrics:
             pace = {RATE: steps / seconds} if steps > 0 and seconds > 0 else {}
             if (self.seen - 1) % self.size:
                 self.steps.pop()
-        self.steps.append(replace(event, fields={"step": step}))
+        self.steps.append(event._replace(fields={"step": step}))
         self.seen += 1
         for name, value in (pace | event.values).items():
             if name in self.lines or len(self.lines) < MOST_NAMES:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 import math
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from slurmddp.outcome import Kind
 from slurmddp.runs.facts import Attempt, Job, Run
@@ -10,8 +10,7 @@ from slurmddp.slurm.hostlist import try_expand
 from slurmddp.slurm.job_info import JobRef
 
 
-@dataclass(frozen=True)
-class Allocation:
+class Allocation(NamedTuple):
     """One start of a job by Slurm, and the time in which it had its nodes."""
 
     job_id: str
@@ -39,7 +38,7 @@ def list_allocations(run: Run, *, now: float) -> list[Allocation]:
     found = [allocation for job in run.jobs for allocation in allocations_of(job, now)]
     found.sort(key=lambda one: (one.begin, one.end))
     begins = [*(one.begin for one in found[1:]), math.inf]
-    return [replace(one, end=min(one.end, max(one.begin, begin))) for one, begin in zip(found, begins, strict=False)]
+    return [one._replace(end=min(one.end, max(one.begin, begin))) for one, begin in zip(found, begins, strict=False)]
 
 
 def allocations_of(job: Job, now: float) -> list[Allocation]:
@@ -54,11 +53,11 @@ def allocations_of(job: Job, now: float) -> list[Allocation]:
         began = slurm.started.timestamp()
         has_events = found and found[-1].end >= began
         newest = found.pop() if has_events else Allocation(job.job_id, began, began, 1, ())
-        found.append(replace(newest, begin=began, nodes=len(try_expand(slurm.nodes) or ()) or newest.nodes))
+        found.append(newest._replace(begin=began, nodes=len(try_expand(slurm.nodes) or ()) or newest.nodes))
     ended = slurm.ended.timestamp() if slurm and slurm.ended and slurm.has_ended else None
     goes_on = job.outcome.kind is Kind.RUNNING and (slurm or JobRef.parse(job.job_id).is_local)
     end = now if goes_on else ended
-    return [*found[:-1], *(replace(one, end=max(one.begin, end or one.end)) for one in found[-1:])]
+    return [*found[:-1], *(one._replace(end=max(one.begin, end or one.end)) for one in found[-1:])]
 
 
 def _from_events(attempts: tuple[Attempt, ...], *, in_queue: bool) -> Allocation:

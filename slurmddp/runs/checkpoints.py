@@ -69,8 +69,12 @@ def find_saved(run: RunDir, pattern: str) -> Checkpoint | None:
 
 def find_newest_saved(run: RunDir, pattern: str) -> Checkpoint | None:
     """Return the newest of what `find_saved` finds of each training of a run; None without one."""
-    others = (run._replace(training=path.name) for path in run.path.glob("checkpoints-*"))
-    return max(filter(None, (find_saved(one, pattern) for one in (run, *others))), default=None)
+    trainings = {run.training} if pattern else set()  # what the program saves elsewhere needs no folder here
+    with suppress(OSError):
+        names = os.listdir(run.path)  # noqa: PTH208 - paths take longer
+        trainings |= {name for name in names if name == run.training or name.startswith("checkpoints-")}
+    found = (find_saved(run._replace(training=name), pattern) for name in trainings)
+    return max(filter(None, found), default=None)
 
 
 def read_progress_mark(run: RunDir, pattern: str = "", job_id: str = "") -> str:

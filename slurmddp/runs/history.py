@@ -11,14 +11,13 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from operator import attrgetter
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from slurmddp.runs.files import LINE_BYTES, TAIL_BYTES, open_or_empty, parse_record, parse_records
-from slurmddp.runs.layout import RunDir
+from slurmddp.runs.files import LINE_BYTES, TAIL_BYTES, open_or_empty, parse_record, parse_records, read_or_empty
+from slurmddp.runs.layout import EVENTS, RunDir
 from slurmddp.text import count, format_duration
 
 _WORDS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -43,8 +42,7 @@ _RECENT: Final = 64
 _HEAD: Final = frozenset({"time", "event", "job", "attempt", "rank", "host"})
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """One record of `events.jsonl`: one of those of `slurmddp.runs.events` or `training_events`."""
 
     time: float
@@ -85,11 +83,14 @@ class Event:
         return value if isinstance(value, str) else ""
 
 
-@dataclass(frozen=True)
-class _Events:
+class _Events(NamedTuple):
     """Some events, in the order in which they were written."""
 
     events: tuple[Event, ...]
+    damage: tuple[str, ...] = ()
+    """Lines that are no events, as in `events.jsonl: line 812 is cut off`."""
+    is_whole: bool = True
+    """Whether the oldest event of the run is among them."""
 
     def all(self, kind: str) -> list[Event]:
         """Return the events of one kind, the oldest first."""
@@ -100,12 +101,13 @@ class _Events:
         return next((event for event in reversed(self.events) if event.kind == kind), None)
 
 
-@dataclass(frozen=True)
 class AttemptEvents(_Events):
     """The events of one start of a job's ranks; at least one."""
 
-    name: str
-    """`<SLURM_RESTART_COUNT>.<n>`; n counts the starts in one allocation."""
+    @property
+    def name(self) -> str:
+        """`<SLURM_RESTART_COUNT>.<n>`; n counts the starts in one allocation."""
+        return self.events[0].attempt
 
     @property
     def began(self) -> float:
@@ -131,14 +133,8 @@ class LogPart(NamedTuple):
     end: int = sys.maxsize
 
 
-@dataclass(frozen=True)
 class History(_Events):
     """All events of a run, or its newest ones."""
-
-    damage: tuple[str, ...] = ()
-    """Lines that are no events, as in `events.jsonl: line 812 is cut off`."""
-    is_whole: bool = True
-    """Whether the oldest event of the run is among them."""
 
     @cached_property
     def attempts(self) -> tuple[AttemptEvents, ...]:
@@ -146,7 +142,7 @@ class History(_Events):
         found: dict[tuple[str, str], list[Event]] = {}
         for event in filter(attrgetter("attempt"), self.events):  # the cancellation of a job before its start has none
             found.setdefault((event.job, event.attempt), []).append(event)
-        return tuple(AttemptEvents(tuple(events), name) for (_, name), events in found.items())
+        return tuple(AttemptEvents(tuple(events)) for events in found.values())
 
     def of_job(self, job_id: str) -> History:
         """Return the events of one job of the run."""
@@ -263,9 +259,8 @@ def _outline_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
 
 def read_newest(run: RunDir, *, size: int = TAIL_BYTES) -> History:
     """Return the events in the last `size` bytes of the file: 64 KiB are enough for the progress of a run."""
-    with open_or_empty(run.events, grows=True) as file:
-        begin = file.seek(max(0, file.seek(0, os.SEEK_END) - size))
-        return History(tuple(parse_events(file.read().split(b"\n"))), is_whole=begin == 0)
+    content = read_or_empty(f"{run.path}/{EVENTS}", size, grows=True)
+    return History(tuple(parse_events(content.split(b"\n"))), is_whole=len(content) < size)
 
 
 def number(value: object) -> float | None:

@@ -18,6 +18,7 @@ MANIFEST = "manifest.json"
 """The file of a checkpoint that is written last: a checkpoint with it is whole."""
 SURVIVED = "survived.json"
 """The same, of what a rank that survived has saved."""
+EVENTS, SUBMISSIONS = "events.jsonl", "submissions.jsonl"
 IDENTITY = "identity"
 """The file in the folder of checkpoints that says which run they are of."""
 _RANK_MODEL = re.compile(r"rank-([0-9]+)\.pt\Z")
@@ -48,13 +49,13 @@ class RunDir(_Folder):
     """The script last submitted, byte for byte."""
     spec = _File("spec.toml")
     """Every value of the job, and its source; `slurmddp submit jobs/NAME/spec.toml` repeats the job."""
-    submissions = _File("submissions.jsonl")
+    submissions = _File(SUBMISSIONS)
     """A line of JSON for each submission, with the commit and the digest of the code."""
     logs = _File("logs")
     """All output, in files named by job, attempt and rank."""
     findings = _File("findings.json")
     """The findings of the last `slurmddp doctor --in-job`, as JSON."""
-    events = _File("events.jsonl")
+    events = _File(EVENTS)
     """The run's events, one line of JSON each; `slurmddp.runs.events` and `training_events` define the fields."""
     report = _File("report.html")
     """The run as a page, as `slurmddp report` last wrote it."""

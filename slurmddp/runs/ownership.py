@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from slurmddp import variables
 from slurmddp.errors import FencedError, UsageError
-from slurmddp.runs.files import create_exclusively, open_or_empty
+from slurmddp.runs.files import create_exclusively, read_or_empty
 from slurmddp.runs.layout import RunDir
 
 TRIES: Final = 100
@@ -62,10 +62,8 @@ def attempt_order(attempt: str) -> list[int]:
 
 def is_running_here(owner: Path, job_id: str) -> bool:
     """Return whether a run on this machine goes on, by the run's owner file."""
-    with suppress(OSError), open_or_empty(owner) as file:
-        holder = Claim.parse(file.read().decode(errors="replace"))
-        return holder is not None and holder.job == job_id and holder.is_running_here
-    return False
+    holder = Claim.parse(read_or_empty(owner).decode(errors="replace"))
+    return holder is not None and holder.job == job_id and holder.is_running_here
 
 
 class HeldError(Exception):

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from slurmddp.runs.files import append_record, open_or_empty, parse_records
+from slurmddp.runs.files import append_record, parse_records, read_or_empty
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.job_info import JobRef, is_job_id
 from slurmddp.slurm.values import parse_moment
@@ -28,8 +28,7 @@ class Origin(NamedTuple):
 
 def submissions(run: RunDir) -> list[dict[str, Any]]:
     """Return the records of a run's jobs, the oldest first."""
-    with open_or_empty(run.submissions) as file:
-        return parse_submissions(file)
+    return parse_submissions(read_or_empty(run.submissions).splitlines())
 
 
 def parse_submissions(lines: Iterable[bytes]) -> list[dict[str, Any]]:
@@ -70,9 +69,9 @@ def record_direct_submission(run: RunDir, job: str, *, time: str, sha256: str | 
 def read_origin(run: RunDir, record: Mapping[str, Any]) -> Origin:
     """Return the origin of a job by its record in the run's folder; for a setting, in the sweep's folder."""
     folder, name = record.get("folder"), str(record.get("name") or "")
-    home = Path(folder) if isinstance(folder, str) and folder else run.path
+    home = Path(folder) if isinstance(folder, str) and folder not in ("", str(run.path)) else run.path
     name = name or ("" if is_job_id(home.name) else home.name)  # only the folder of an executor's job is named so
-    is_here = home == run.path or record.get("inode") in (None, run.path.stat().st_ino)
+    is_here = home is run.path or home == run.path or record.get("inode") in (None, run.path.stat().st_ino)
     return Origin(name, None if is_here else home)
 
 

@@ -73,7 +73,8 @@ def _read_fields(shown: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {"state": UNKNOWN}
     for name, text in shown.items():
         if text not in _NO_JOB_VALUE:
-            found |= {field: parse(text) for field, parse in _BY_NAME.get(name, ())}
+            for field, parse in _BY_NAME.get(name, ()):
+                found[field] = parse(text)
     is_early = (found.get("elapsed_s") or 0) + 60 < (found.get("limit_s") or 0)
     if found["state"] == "TIMEOUT" and is_early and shown.get("PreemptTime", "") not in _NO_JOB_VALUE:
         found |= {"state": "PREEMPTED", "reason": ""}  # before 24.05 the end of the grace time is a TIMEOUT, too

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -24,15 +25,17 @@ STATES: Final[Mapping[str, State]] = {
 }
 """Every state and flag that squeue(1) and sacct(1) show of a job, 22.05 to 25.11."""
 
+_OTHER: Final = State(Kind.UNKNOWN)
 UNKNOWN: Final = "UNKNOWN"
 """The state of a job of which no program tells one."""
 
 
 def find_state(word: str) -> State:
     """Return what is known of a state; its kind is `unknown` for any other word."""
-    return STATES.get(word, State(Kind.UNKNOWN))
+    return STATES.get(word, _OTHER)
 
 
+@cache
 def outcome_of(state: str) -> Outcome:
     """Return what a job in this state has come to, as far as the state alone tells."""
     return Outcome(kind=find_state(state).kind, state=state)

@@ -131,11 +131,11 @@ def find_sweep(name: str | None, runs_dir: str) -> RunDir:
             run = lookup.find([name], runs_dir)[0].run
             if run and any(map(settings_of, submissions(run))):
                 return run
-    known = [run for run in lookup.runs(runs_dir) if any(map(settings_of, submissions(run)))]
-    if name is None and known:
-        return max(known, key=lambda run: last_time(submissions(run)))
+    known = [one for one in lookup.survey(runs_dir).submitted if any(map(settings_of, one.records))]
+    if name is None and known and (run := max(known, key=lambda one: last_time(one.records)).run):
+        return run
     said = f"{quote_value(name)} is not a sweep" if name is not None else f"there is no sweep in {runs_dir}"
-    names = ", ".join(run.path.name for run in known[:_MOST_NAMED])
+    names = ", ".join(one.name for one in known[:_MOST_NAMED])
     here = f"there {'is' if len(known) == 1 else 'are'} {names}" if names else hint_elsewhere()
     raise UsageError(f"{said}; {here or '`slurmddp sweep --set KEY=VALUE,... COMMAND` makes one'}")
 

@@ -1,7 +1,5 @@
 """`slurmddp` alone: where you are, by the facts of `slurmddp status`."""
 
-from dataclasses import replace
-
 import pytest
 from command_line import typed
 
@@ -32,7 +30,7 @@ def show(monkeypatch, tmp_path, capsys):
             name, job = f"run{number}", str(100 - number)
             submit(tmp_path, name, job, 28 - number)
             names[job] = JobStatus(job_id=job, run=RunDir(tmp_path / "jobs" / name), name=name, outcome=outcome)
-        found = {job: replace(item, meaning=item.outcome.reason) for job, item in names.items()}
+        found = {job: item._replace(meaning=item.outcome.reason) for job, item in names.items()}
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(overview, "query_cluster", lambda *_, **__: Cluster(name="hpc", version="24.11"))
         monkeypatch.setattr(overview, "query_targets", lambda targets, _: [[found[one.jobs[0]]] for one in targets])

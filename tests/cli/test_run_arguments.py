@@ -107,7 +107,7 @@ def test_runs_that_may_not_be_read_are_counted(typed, monkeypatch):
     def refuse(path, **_):
         raise PermissionError(13, "Permission denied", path)
 
-    monkeypatch.setattr(lookup, "open_regular", refuse)
+    monkeypatch.setattr(lookup, "read_end", refuse)
     done = typed("status")
     assert (done.return_value, done.stderr) == (0, "1 run in jobs cannot be read: Permission denied\n")
 

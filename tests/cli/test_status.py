@@ -5,7 +5,6 @@ import json
 import re
 import sys
 import time
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -70,17 +69,17 @@ def overview(now):
         "17", name="resnet50-imagenet-lr0.1-wd1e-4", elapsed_s=6000, total_s=36000, gpu_hours=160.0, limit_s=7200,
         started=now - timedelta(seconds=6000), progress=Progress(step=900, total=1000, loss=2.5, left_s=3600.0),
     )  # fmt: skip
-    hangs = replace(again, job_id="18", name="gpt", progress=Progress(step=5, stall=(now.timestamp() - 600, "rank 3")))
-    return [local, again, hangs, replace(FAILED, name="old", elapsed_s=2, total_s=7200)]
+    hangs = again._replace(job_id="18", name="gpt", progress=Progress(step=5, stall=(now.timestamp() - 600, "rank 3")))
+    return [local, again, hangs, FAILED._replace(name="old", elapsed_s=2, total_s=7200)]
 
 
 def test_a_row_has_no_path_and_no_second_time_that_is_but_another_clocks():
     said = "no record of rank 1; rank 0 on n1: lost; see /w/jobs/a/logs/17/0.0/0.out"
-    one = replace(FAILED, name="a", meaning=said, elapsed_s=13, total_s=14)
+    one = FAILED._replace(name="a", meaning=said, elapsed_s=13, total_s=14)
     head, row = format_jobs([one])
     assert head.split() == ["RUN", "JOB", "STATE", "TIME", "WHAT"]
     assert row.endswith("  13s   no record of rank 1; rank 0 on n1: lost")
-    assert "TOTAL" in next(iter(format_jobs([replace(one, total_s=18)])))
+    assert "TOTAL" in next(iter(format_jobs([one._replace(total_s=18)])))
 
 
 @pytest.fixture
@@ -162,14 +161,14 @@ source      squeue"""
         assert part in text
     assert "why         Priority; others come first; wait" in "\n".join(format_job(WAITING))
     assert "the run's files, 2m old" in "\n".join(format_job(job(age_s=120, run=RunDir(Path("/w/jobs/mnist")))))
-    signalled = replace(RUNNING, progress=Progress(step=1, requeues=((0.0, "signal"), (9.0, "requeued"))))
+    signalled = RUNNING._replace(progress=Progress(step=1, requeues=((0.0, "signal"), (9.0, "requeued"))))
     assert re.search("requeued: its ranks got a stop signal\n.* requeued\n", "\n".join(format_job(signalled)))
     assert "source      Slurm" in "\n".join(format_job(job(state="UNKNOWN")))
 
 
 @pytest.mark.parametrize(("pace", "words"), [(0.37, "0.37"), (12.25, "12.25"), (23456.7, "23457")])
 def test_a_pace_is_shown_with_the_digits_that_matter(pace, words):
-    assert f" {words} samples/s" in "\n".join(format_job(job(progress=replace(PROGRESS, samples_per_s=pace))))
+    assert f" {words} samples/s" in "\n".join(format_job(job(progress=PROGRESS._replace(samples_per_s=pace))))
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ def run(tmp_path, monkeypatch):
 
 def activity(run):
     events = read_outline(run).events
-    return describe_activity(AttemptEvents(events, "0.0"), run.attempt("17", "0.0"))
+    return describe_activity(AttemptEvents(events), run.attempt("17", "0.0"))
 
 
 def log_steps(run, times):

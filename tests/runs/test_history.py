@@ -138,6 +138,8 @@ def test_the_newest_part_is_enough_for_a_long_run(run):
     write(run, *[{**LINES[1], "time": float(number), "step": number} for number in range(2000)])
     newest = history.read_newest(run)
     assert newest.last("metrics").count("step") == 1999 and len(newest.events) < 2000
+    assert not newest.is_whole and history.read_newest(run, size=2**20).is_whole
+    assert history.read_newest(run, size=2**20).events[-len(newest.events) :] == newest.events
 
 
 def test_a_log_is_parted_where_attempts_began(run):

@@ -1,7 +1,5 @@
 """Jobs that are cancelled stay so; stand-ins for the states of a Slurm that puts one back meanwhile."""
 
-from dataclasses import replace
-
 import pytest
 
 from slurmddp.errors import ClusterError
@@ -60,8 +58,8 @@ def test_a_job_is_cancelled_once_while_it_leaves(told):
 def test_who_cancelled_a_job_is_in_its_runs_events(told, tmp_path):
     run = RunDir(tmp_path)
     told({"17": "CANCELLED", "18": "CANCELLED", "19": "COMPLETED"})
-    began = {number: replace(job(number), run=run, progress=Progress(attempt="0.0")) for number in ("17", "19")}
-    cancelled(began["17"], replace(job("18"), run=run, progress=Progress()), began["19"])
+    began = {number: job(number)._replace(run=run, progress=Progress(attempt="0.0")) for number in ("17", "19")}
+    cancelled(began["17"], job("18")._replace(run=run, progress=Progress()), began["19"])
     events = history.read_outline(run).events
     assert [(event.kind, event.job, event.attempt) for event in events] == [
         ("cancel", "17", "0.0"),
@@ -79,7 +77,7 @@ def test_of_a_sweep_it_is_in_the_events_of_each_setting(told, tmp_path):
     begun, waiting = RunDir(tmp_path / "lr=1"), RunDir(tmp_path / "lr=2")
     begun.attempt("17_0", "1.0").mkdir(parents=True)
     told({"17_0": "CANCELLED", "17_1": "CANCELLED"})
-    cancelled(replace(job("17_0"), run=run, progress=Progress()), replace(job("17_[1]", "PENDING"), run=run))
+    cancelled(job("17_0")._replace(run=run, progress=Progress()), job("17_[1]", "PENDING")._replace(run=run))
     for setting, job_id, attempt in ((begun, "17_0", "1.0"), (waiting, "17_1", "")):
         (event,) = history.read_outline(setting).events
         assert (event.kind, event.job, event.attempt) == ("cancel", job_id, attempt)
@@ -92,7 +90,7 @@ def test_it_is_cancelled_also_where_that_cannot_be_written_down(told, tmp_path):
     """As on a full disk, where the folder of a setting that waits cannot be made."""
     (tmp_path / "file").touch()
     told({"17": "CANCELLED"})
-    assert cancelled(replace(job("17"), run=RunDir(tmp_path / "file/lr=1")))[0] == [("17", "CANCELLED")]
+    assert cancelled(job("17")._replace(run=RunDir(tmp_path / "file/lr=1")))[0] == [("17", "CANCELLED")]
 
 
 def test_a_run_that_has_come_to_its_end_meanwhile_stays_finished(told, tmp_path):
@@ -100,7 +98,7 @@ def test_a_run_that_has_come_to_its_end_meanwhile_stays_finished(told, tmp_path)
     told({"17": "CANCELLED"})
     end = {"time": 1.0, "event": "end", "job": "17", "attempt": "0.0", "rank": 0, "host": "n1", "status": 0}
     append_record(run.events, end)
-    cancelled(replace(job("17"), run=run, progress=Progress(attempt="0.0")))
+    cancelled(job("17")._replace(run=run, progress=Progress(attempt="0.0")))
     assert is_finished(run)
 
 
@@ -109,7 +107,7 @@ def test_a_job_that_waited_in_a_finished_run_is_cancelled_and_the_run_stays_fini
     told({"18": "CANCELLED"})
     end = {"time": 1.0, "event": "job_end", "job": "17", "attempt": "0.0", "rank": None, "host": "n1", "status": 0}
     append_record(run.events, end)
-    cancelled(replace(job("18", "PENDING"), run=run))
+    cancelled(job("18", "PENDING")._replace(run=run))
     assert facts.read_job(run, "17").outcome.kind is Kind.DONE and is_finished(run)
     ended = facts.read_job(run, "18").outcome
     assert (ended.word, ended.reason) == ("CANCELLED", f"cancelled by `slurmddp cancel` ({environment.user()})")
@@ -120,7 +118,7 @@ def test_what_was_cancelled_before_the_wait_was_ended_is_on_record(told, tmp_pat
     runs = {number: RunDir(tmp_path / number) for number in ("17", "18")}
     for run in runs.values():
         run.path.mkdir()
-    began = [replace(job(number), run=run, progress=Progress(attempt="0.0")) for number, run in runs.items()]
+    began = [job(number)._replace(run=run, progress=Progress(attempt="0.0")) for number, run in runs.items()]
     monkeypatch.setattr(cancel.time, "sleep", interrupted)
     with pytest.raises(KeyboardInterrupt):
         cancelled(*began)
@@ -184,15 +182,15 @@ def test_only_what_waits_or_runs_is_cancelled_the_last_first(monkeypatch):
 
 def test_a_job_of_which_the_run_alone_knows_the_end_is_not_cancelled(monkeypatch):
     """Slurm has forgotten it, and its word is none of Slurm's."""
-    ended = replace(job("17"), outcome=Outcome(kind=Kind.CRASHED, status=76))
+    ended = job("17")._replace(outcome=Outcome(kind=Kind.CRASHED, status=76))
     monkeypatch.setattr(cancel, "query_jobs", lambda *_: [ended, job("18")])
     assert [item.job_id for item in cancel.unfinished_jobs([Target(None, ("17", "18"))], {})] == ["18"]
 
 
 def test_why_the_last_job_of_a_run_is_not_known_is_told(monkeypatch, tmp_path):
     run, said = RunDir(tmp_path / "a"), []
-    unknown = [replace(job(number, "UNKNOWN"), run=run, meaning=f"not {number}") for number in ("7", "8")]
-    unknown.append(replace(unknown[0], job_id="6", meaning="forgotten"))
+    unknown = [job(number, "UNKNOWN")._replace(run=run, meaning=f"not {number}") for number in ("7", "8")]
+    unknown.append(unknown[0]._replace(job_id="6", meaning="forgotten"))
     monkeypatch.setattr(cancel, "query_jobs", lambda *_: unknown)
     assert cancel.unfinished_jobs([Target(run, ("7", "8"))], {}, said.append) == []
     assert said == ["job 8 of run a: not 8"]

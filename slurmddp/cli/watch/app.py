@@ -5,7 +5,6 @@ import signal
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import ClassVar, Final
 
 from rich.text import Text
@@ -104,7 +103,7 @@ class WatchApp(App[None]):
                 rank = self._rank
                 view = await sources.run_in_thread(sources.read_files, job, rank)
                 if job == self._job and rank == self._rank:
-                    self._show_files(replace(job, progress=view.progress), view)
+                    self._show_files(job._replace(progress=view.progress), view)
             await _wait(self._read_now, READ_S)
 
     def _show_head(self) -> None:

@@ -3,9 +3,8 @@
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from slurmddp.outcome import Kind, Outcome, Phase
 from slurmddp.runs.checkpoints import find_newest_saved
@@ -25,8 +24,7 @@ Happened = tuple[float, str]
 """When, in seconds since 1970, and why."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Progress:
+class Progress(NamedTuple):
     """How far a job's training is, by the run's own records; None for what is not on record."""
 
     attempt: str = ""
@@ -54,8 +52,7 @@ class Progress:
     """Records that were left out, as in `events.jsonl: line 812 is cut off`. Empty if many jobs were asked for."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobStatus:
+class JobStatus(NamedTuple):
     """The status of one job, or of one task of an array."""
 
     job_id: str

@@ -2,10 +2,9 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from slurmddp.monitoring.status.job_status import JobStatus, Progress, count_gpus, last_seen, read_progress
 from slurmddp.monitoring.status.slurm_answers import FEW, Answers, RequestedJob
@@ -16,7 +15,7 @@ from slurmddp.runs.files import TAIL_BYTES
 from slurmddp.runs.history import History, read_newest, read_outline
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target
-from slurmddp.runs.submissions import Origin, read_origin, settings_of, submissions
+from slurmddp.runs.submissions import read_origin, settings_of, submissions
 from slurmddp.slurm.hostlist import try_expand
 from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.slurm.pending_reasons import explain
@@ -87,7 +86,7 @@ def last_submission(target: Target) -> Target:
 
     Each of a sweep's settings may be in another of them.
     """
-    if any(map(settings_of, target.records)):
+    if len(target.jobs) == 1 or any(map(settings_of, target.records)):
         return target
     after = {record["job"]: str(record.get("after")) for record in target.records}
     jobs = target.jobs[-1:]
@@ -98,33 +97,27 @@ def last_submission(target: Target) -> Target:
 
 def _requested_jobs(targets: Sequence[Target]) -> list[list[RequestedJob]]:
     """Return the jobs of each target, with the records of their submission; those of a run are read once."""
-    known = {target.run: target.records for target in targets if target.run and not target.run.sweep}
-    read_sweep = cache(submissions)
+    read = cache(submissions)
 
-    @cache
-    def read_submission(run: RunDir, array_id: str) -> tuple[Mapping[str, Any], Origin]:
-        records: Sequence[Mapping[str, Any]] = known.get(run) or read_sweep(run)
-        record: Mapping[str, Any] = next((one for one in reversed(records) if one["job"] == array_id), {})
-        return record, read_origin(run, record)
-
-    def request(run: RunDir | None, job_id: str) -> RequestedJob:
+    def request(target: Target) -> list[RequestedJob]:
+        run, ids = target.run, {job_id: JobRef.parse(job_id).array_id for job_id in target.jobs}
         if run is None:
-            return RequestedJob(job_id)
-        record, origin = read_submission(run.sweep or run, JobRef.parse(job_id).array_id)
-        return RequestedJob(job_id, run, parse_moment(record.get("time")), origin.name, origin.elsewhere)
+            return [*map(RequestedJob, target.jobs)]
+        home = run.sweep or run
+        records = {record["job"]: record for record in target.known or read(home)}
+        wanted = {number: records.get(number, {}) for number in ids.values()}
+        told = {number: (parse_moment(one.get("time")), *read_origin(home, one)) for number, one in wanted.items()}
+        return [RequestedJob(job_id, run, *told[ids[job_id]]) for job_id in target.jobs]
 
-    return [[request(target.run, job_id) for job_id in target.jobs] for target in targets]
+    return [*map(request, targets)]
 
 
-@dataclass
 class _RunHistories:
-    """The runs' events; each file is read once."""
+    """The runs' events; each file is read once. For how many `jobs` they are wanted decides how much is read."""
 
-    jobs: int
-    """For how many jobs they are wanted, which decides how much is read."""
-    now: float
-    brief: bool
-    _read: dict[RunDir, History] = field(default_factory=dict)
+    def __init__(self, *, jobs: int, now: float, brief: bool) -> None:
+        self.jobs, self.now, self.brief = jobs, now, brief
+        self._read: dict[RunDir, History] = {}
 
     def read_job(self, run: RunDir, job_id: str, slurm: JobInfo | None, *, silent: bool) -> Job:
         """Return what happened to a job of a run."""
@@ -147,7 +140,7 @@ class _RunHistories:
         if self.brief:
             return None
         progress = read_progress(run, job, now=self.now)
-        return progress if self.jobs > FEW else replace(progress, damage=self._read[run].damage)
+        return progress if self.jobs > FEW else progress._replace(damage=self._read[run].damage)
 
 
 def _from_row(job: RequestedJob, row: JobInfo, answers: Answers, histories: _RunHistories) -> JobStatus:
@@ -191,7 +184,7 @@ def _add_total(status: JobStatus, allocations: Sequence[Allocation], gpus: int) 
         return status
     counted = allocations[: ends[-1]]
     total_s, hours = sum(one.end - one.begin for one in counted), sum(one.node_hours for one in counted)
-    return replace(status, total_s=int(total_s), node_hours=hours, gpu_hours=hours * gpus or None)
+    return status._replace(total_s=int(total_s), node_hours=hours, gpu_hours=hours * gpus or None)
 
 
 def _from_files(job: RequestedJob, answers: Answers, histories: _RunHistories) -> JobStatus:
@@ -199,7 +192,7 @@ def _from_files(job: RequestedJob, answers: Answers, histories: _RunHistories) -
     name = job.run.path.name if job.run else ""
     unknown = JobStatus(job_id=job.job_id, run=job.run, name=name, outcome=Outcome(kind=Kind.UNKNOWN), silence=silence)
     if job.run is None:
-        return replace(unknown, meaning=silence or "Slurm knows no such job, and no run here has it")
+        return unknown._replace(meaning=silence or "Slurm knows no such job, and no run here has it")
     facts = histories.read_job(job.run, job.job_id, None, silent=bool(silence))
     outcome, seen = facts.outcome, last_seen(job.run, facts)
     runs = job.ref.is_local and outcome.kind is Kind.RUNNING
@@ -208,8 +201,7 @@ def _from_files(job: RequestedJob, answers: Answers, histories: _RunHistories) -
     meaning = outcome.reason
     if outcome.kind is Kind.UNKNOWN and not job.ref.is_local:
         meaning = silence or _unknown_reason(job, answers.names.get(job.ref.array_id, ""))
-    return replace(
-        unknown,
+    return unknown._replace(
         outcome=outcome,
         submitted=job.submitted,
         started=_local_time(began),

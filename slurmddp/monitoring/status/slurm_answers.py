@@ -5,7 +5,7 @@ run and was not submitted earlier; a requeued job has a later time of submission
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache, cached_property
 from itertools import chain
@@ -43,14 +43,12 @@ class RequestedJob:
         return JobRef.parse(self.job_id)
 
 
-@dataclass
 class Answers:
     """Slurm's answers about the jobs; `queue` is what the controller says of them."""
 
-    wanted: Sequence[RequestedJob]
-    environ: Mapping[str, str]
-    queue: Listing = field(default_factory=Listing)
-    rows: dict[RequestedJob, list[JobInfo]] = field(default_factory=dict)
+    def __init__(self, wanted: Sequence[RequestedJob], environ: Mapping[str, str]) -> None:
+        self.wanted, self.environ, self.queue = wanted, environ, Listing()
+        self.rows: dict[RequestedJob, list[JobInfo]] = {}
 
     def ask(self, *, brief: bool = False) -> None:
         """Ask squeue, then sacct for jobs it does not know; not for runs on this machine.

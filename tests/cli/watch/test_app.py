@@ -4,7 +4,6 @@ import asyncio
 import math
 import os
 import time
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -145,7 +144,7 @@ def test_every_word_can_be_read_with_and_without_colours(slurm, monkeypatch, env
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     first, waits, failed = slurm.jobs
-    ended = replace(failed, job_id="20", outcome=outcome_of("CANCELLED"))
+    ended = failed._replace(job_id="20", outcome=outcome_of("CANCELLED"))
     slurm.jobs = (first, waits, failed, ended)
 
     def check(screen):
@@ -186,7 +185,7 @@ def test_the_rank_that_failed_or_hangs_is_shown_first(slurm, run):
         await screen.until("17 mnist, rank 1", "hello from rank 1")
         await screen.press("left")
         run.rank_record("17", "1.0", 2).write_text("77 rank 2 on n1: ValueError: boom\n")
-        slurm.jobs = (replace(first, outcome=outcome_of("FAILED")), *others)
+        slurm.jobs = (first._replace(outcome=outcome_of("FAILED")), *others)
         await screen.press("down", "s", "up")
         await screen.until("17 mnist, rank 2", "hello from rank 2", "FAILED")
 
@@ -195,7 +194,7 @@ def test_the_rank_that_failed_or_hangs_is_shown_first(slurm, run):
 
 def test_what_is_too_long_for_the_screen_ends_in_an_ellipsis(slurm, run):
     first, waits, failed = slurm.jobs
-    slurm.jobs = (first, replace(waits, meaning="w" * 100), failed)
+    slurm.jobs = (first, waits._replace(meaning="w" * 100), failed)
     run.rank_log("17", "1.0", 0).write_text("x" * 200 + "\n" + "y" * 78 + "\n")
 
     async def scenario(screen):
@@ -260,13 +259,13 @@ def test_the_files_are_newer_than_slurms_answer(run):
 def test_a_slurm_that_does_not_answer_is_shown_until_it_does(slurm):
     async def scenario(screen):
         await screen.until("Slurm's answer is 0s old")
-        slurm.jobs = tuple(replace(job, silence="squeue did not end within 20 s") for job in slurm.jobs)
+        slurm.jobs = tuple(job._replace(silence="squeue did not end within 20 s") for job in slurm.jobs)
         await screen.press("s")
         await screen.until("squeue did not end within 20 s", "300/400")
         slurm.error = PermissionError(13, "Permission denied", "jobs")
         await screen.press("s")
         await screen.until("Permission denied", "300/400")
-        slurm.error, slurm.jobs = None, tuple(replace(job, silence="") for job in slurm.jobs)
+        slurm.error, slurm.jobs = None, tuple(job._replace(silence="") for job in slurm.jobs)
         await screen.press("s")
         await screen.until("Slurm's answer is 0s old", gone=["Permission denied", "squeue"])
 
@@ -277,8 +276,8 @@ def test_hostile_text_is_shown_as_it_is_and_never_interpreted(slurm, run):
     evil = "\x1b[2J[red]x[/red]"
     first, *others = slurm.jobs
     slurm.jobs = (
-        replace(first, name=evil, outcome=outcome_of(evil), nodes=(evil,)),
-        replace(others[0], meaning=evil + "[/]"),
+        first._replace(name=evil, outcome=outcome_of(evil), nodes=(evil,)),
+        others[0]._replace(meaning=evil + "[/]"),
     )
     run.rank_log("17", "1.0", 0).write_text(f"log {evil}[/]\n")
     record(run, NOW, f"kind{evil}", reason=f"why {evil}[/]")

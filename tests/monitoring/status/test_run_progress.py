@@ -7,6 +7,7 @@ from event_lines import HEAD, event, write
 
 from slurmddp.monitoring.status import job_status, query, query_jobs
 from slurmddp.runs import facts, history
+from slurmddp.runs.checkpoints import find_newest_saved
 from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target
@@ -82,6 +83,31 @@ def test_the_newest_checkpoint_of_any_training_of_a_script_counts(run):
         os.utime(run.path / name / "last.pt", (at, at))
     found = progress(run)
     assert (found.checkpoint_path, found.checkpoint_age_s) == (str(run.path / "checkpoints-7" / "last.pt"), 20.0)
+
+
+def test_a_checkpoint_of_the_program_counts_where_the_folder_of_the_run_has_none(run, tmp_path):
+    (tmp_path / "own.pt").touch()
+    assert find_newest_saved(run, f"{tmp_path}/*.pt").path == str(tmp_path / "own.pt")
+    assert find_newest_saved(RunDir(tmp_path / "missing"), f"{tmp_path}/*.pt").path == str(tmp_path / "own.pt")
+    assert find_newest_saved(RunDir(tmp_path / "missing"), "") is None
+
+
+def test_a_status_of_many_runs_has_what_was_written_since_the_last_one(tmp_path):
+    """Also where size and time of a file are as before."""
+    runs = [RunDir(tmp_path / f"r{number}") for number in range(query.MANY + 1)]
+    for made in runs:
+        made.create()
+        write(made, metrics(10, 10))
+        append_record(made.submissions, {"job": "7"})
+    told = []
+    for step in (10, 20, 300):
+        write(runs[3], metrics(10, step))
+        os.utime(runs[3].events, (10, 10))
+        (runs[5].checkpoints / f"step-{step:09d}").mkdir(parents=True)
+        (runs[5].checkpoints / f"step-{step:09d}" / "manifest.json").touch()
+        found = query_jobs([Target(made, ("7",)) for made in runs], {"PATH": "/nowhere"})
+        told.append((found[3].progress.step, found[4].progress.step, found[5].progress.checkpoint_step))
+    assert told == [(10, 10, 10), (20, 10, 20), (300, 10, 300)]
 
 
 def test_restarts_and_requeues_have_their_reasons(run):
