@@ -4,6 +4,7 @@ import errno
 import gc
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,6 +15,7 @@ gc.set_threshold(100_000)  # it finds nothing, and takes 3 ms of the imports bel
 import click  # noqa: E402 - see above
 
 from slurmddp.errors import SlurmddpError, UsageError  # noqa: E402
+from slurmddp.text import escape_text, quote_value, suggest  # noqa: E402
 from slurmddp.version import __version__  # noqa: E402
 
 _COMMANDS: Final = {
@@ -83,24 +85,11 @@ class _LazyGroup(click.Group):
         del ctx
         return list(_COMMANDS)
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Let click parse the options before the command; an error for another option says where it belongs."""
-        typed = list(args)
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            import difflib
-
-            if near := difflib.get_close_matches(error.option_name, error.possibilities or (), cutoff=0.75):
-                raise click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx) from error
-            raise UsageError(_explain_early_option(error.option_name, typed)) from error
-
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
         if cmd_name not in _COMMANDS:
             return None
-        module = __import__(_COMMANDS[cmd_name][0], fromlist=[cmd_name])
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(__import__(_COMMANDS[cmd_name][0], fromlist=[cmd_name]), cmd_name)
         return command
 
     def resolve_command(
@@ -110,15 +99,15 @@ class _LazyGroup(click.Group):
         if args[:1] == ["help"]:
             most = 2 + isinstance(self.get_command(ctx, "".join(args[1:2])), click.Group)
             if args[most:]:
-                known = " ".join(["slurmddp", *args[:most]])
-                raise UsageError(f"help takes no more than the name of a command; type: {known}")
+                known = " ".join(args[:most])
+                raise UsageError(f"help takes no more than the name of a command; type: slurmddp {known}")
             args = [*args[1:], "--help"]
         if args and not args[0].startswith("-") and args[0] not in _COMMANDS:
             raise UsageError(_explain_unknown_command(args))
-        if _is_for_host(ctx, args):
+        if found := find_host(ctx, args):
             from slurmddp.cli.remote import forward
 
-            return args[0], click.Command(args[0], callback=lambda: forward(args)), []
+            return args[0], click.Command(args[0], callback=lambda: forward(found, args)), []
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -132,22 +121,29 @@ class _LazyGroup(click.Group):
                 formatter.write_dl([(name.ljust(width), text)])
 
 
-def _is_for_host(ctx: click.Context, args: list[str]) -> bool:
-    """Return whether a command line is to run on another machine, which --host or the configuration names."""
+def find_host(ctx: click.Context, args: list[str]) -> tuple[str, str, list[str]] | None:
+    """Return what `Host.connect` needs for the machine that --host or the configuration names; None for this one.
+
+    Parses the configuration only if it may have what was not typed.
+    """
     is_help = args[0].startswith("-") or args[-1] == "--help" or args[1:2] == ["-h"]
-    if is_help or args[0] in ("setup", "pull") or ctx.params["over_ssh"] or ctx.resilient_parsing:
-        return False
-    if ctx.params["host"] is not None or args[0] in _HERE:
-        return bool(ctx.params["host"])
+    is_here = args[0] in ("setup", "pull") or ctx.params["over_ssh"] or ctx.resilient_parsing
+    name, folder = ctx.params["host"], ctx.params["remote_dir"]
+    if is_help or is_here or name == "" or (name is None and args[0] in _HERE):
+        return None
     from slurmddp.config.configuration_files import SENT, find_files, iterate_project_folders
 
+    typed = {key: value for key, value in (("host", name), ("remote-dir", folder)) if value is not None}
     files, _ = find_files(Path.cwd(), lambda *file: file)
-    if not any(b"host" in content for *_, content in files):
-        return False
-    from slurmddp.config.resolve import find_remote
+    if any(key in content for *_, content in files for key in [b"remote-dir"] + [b"host"] * (name is None)):
+        from slurmddp.config.resolve import find_remote
 
-    is_sent = any((place / SENT).exists() for place in iterate_project_folders(Path.cwd()))
-    return not is_sent and "host" in find_remote(args, os.environ, ctx.params)
+        is_sent = any((place / SENT).exists() for place in iterate_project_folders(Path.cwd()))
+        found = {} if name is None and is_sent else find_remote(args, os.environ, ctx.params)
+        name, folder = (found[key].raw if key in found else None for key in ("host", "remote-dir"))
+    if name is None:
+        return None
+    return name, "slurmddp" if folder is None else folder, [word for key in typed for word in (f"--{key}", typed[key])]
 
 
 def commands_with(option: str) -> list[str]:
@@ -162,10 +158,6 @@ def commands_with(option: str) -> list[str]:
 
 
 def _explain_early_option(name: str, typed: list[str]) -> str:
-    import shlex
-
-    from slurmddp.text import quote_value
-
     command = next((word for word in typed if word in _COMMANDS), "")
     having = commands_with(name)
     if not having or command not in ("", *having):
@@ -178,10 +170,6 @@ def _explain_early_option(name: str, typed: list[str]) -> str:
 
 
 def _explain_unknown_command(args: list[str]) -> str:
-    import shlex
-
-    from slurmddp.text import quote_value, suggest
-
     said = f"there is no command {quote_value(args[0])}"
     if args[0].endswith((".toml", ".py")):
         return f"{said}; to submit it, type: slurmddp submit {shlex.join(args)}"
@@ -206,10 +194,10 @@ def group(context: click.Context, /, *, over_ssh: bool, **_: object) -> int:
         from slurmddp.remote.connection import begin
 
         begin()
-    if context.invoked_subcommand is None and _is_for_host(context, [""]):
+    if context.invoked_subcommand is None and (found := find_host(context, [""])):
         from slurmddp.cli.remote import forward
 
-        return forward([])
+        return forward(found, [])
     if context.invoked_subcommand is None:
         from slurmddp.cli.overview import print_overview
 
@@ -232,7 +220,7 @@ def run_command_line(args: list[str] | None = None) -> int:
     if sys.stdout is None:
         return _print_error("cannot write to standard output: it is closed", SlurmddpError.exit_status)
     try:
-        status = _run_command(args)
+        status = _run_command(sys.argv[1:] if args is None else args)
         sys.stdout.flush()
     except BrokenPipeError:
         return SlurmddpError.exit_status
@@ -246,8 +234,6 @@ def run_command_line(args: list[str] | None = None) -> int:
 def _explain_system_error(error: OSError) -> str:
     """Return the message for an error with a path; empty if it has none, which is a bug."""
     if error.filename:
-        from slurmddp.text import quote_value
-
         path = Path(os.fsdecode(error.filename))
         if isinstance(error, FileNotFoundError) and not path.parent.exists():
             return f"there is no folder {quote_value(str(path.parent))} for {quote_value(path.name)}; make it first"
@@ -255,18 +241,17 @@ def _explain_system_error(error: OSError) -> str:
         return f"{quote_value(str(path))} cannot be read or written: {error.strerror}{advice}"
     if error.errno in _NOT_WRITTEN:
         return f"standard output or a file cannot be written: {error.strerror}"
-    gone = "the working directory no longer exists; type: cd DIR"
-    return gone if isinstance(error, FileNotFoundError) else ""
+    return "the working directory no longer exists; type: cd DIR" if isinstance(error, FileNotFoundError) else ""
 
 
-def _run_command(args: list[str] | None) -> int:
+def _run_command(args: list[str]) -> int:
     try:
         status: Any = group.main(args, prog_name="slurmddp", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return 0
     except click.ClickException as error:
-        return _print_error(_explain(error), UsageError.exit_status)
+        return _print_error(_explain(error, args), UsageError.exit_status)
     except SlurmddpError as error:
         return _print_error(str(error), error.exit_status)
     except (click.Abort, KeyboardInterrupt):
@@ -274,8 +259,12 @@ def _run_command(args: list[str] | None) -> int:
     return status if isinstance(status, int) else 0
 
 
-def _explain(error: click.ClickException) -> str:
+def _explain(error: click.ClickException, typed: list[str]) -> str:
     """Return click's message in one line of plain words, with the command that shows what is allowed."""
+    if isinstance(error, click.NoSuchOption) and error.ctx and error.ctx.command is group:
+        near = suggest(error.option_name, error.possibilities or (), "", cutoff=0.75, show=quote_value)
+        said = f"No such option {quote_value(error.option_name)}; {near}"
+        return said if near else _explain_early_option(error.option_name, typed)
     said = " ".join(error.format_message().split()).rstrip(".")
     said = re.sub(r" is not in the range x>=(\d+)$", r" is not a whole number, \1 or more", said)
     said = re.sub(r"a valid integer( range)?", "a whole number", said)
@@ -291,7 +280,5 @@ def _explain(error: click.ClickException) -> str:
 
 def _print_error(message: str, status: int) -> int:
     """Print an error and return the exit status given for it."""
-    from slurmddp.text import escape_text
-
     click.echo("\n".join(map(escape_text, f"Error: {message}".split("\n"))), err=True)
     return status

@@ -1,36 +1,34 @@
 """`slurmddp --host`: a command on another machine; and `setup` and `pull`, which prepare it and fetch from it."""
 
-import os
 import sys
-import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import click
 
-from slurmddp.cli.run_arguments import default_runs_dir
+from slurmddp.cli import find_host
 from slurmddp.cli.screen import confirm, print_message
-from slurmddp.config.resolve import find_remote
 from slurmddp.errors import UsageError
 from slurmddp.remote.connection import Host
-from slurmddp.remote.travel import MOST_BYTES, pull_run, send_code
+from slurmddp.remote.travel import MOST_BYTES, find_run, pull_run, send_code
 from slurmddp.runs.layout import RunDir
-from slurmddp.script.quoting import shell
 from slurmddp.version import __version__
 
 _WITH_CODE: Final = ("submit", "render", "sweep", "scale", "doctor", "run", "config")
 """The commands that read the files of the project: they are sent first."""
 
 
-def forward(words: Sequence[str]) -> int:
+def forward(machine: tuple[str, str, list[str]], words: Sequence[str]) -> int:
     """Run a command line on the other machine, after sending the code if it needs that; return its exit status."""
-    host, command = _connect(words), words[0] if words else ""
+    host, command = Host.connect(*machine), words[0] if words else ""
     if command in _WITH_CODE:
         send_code(host, _announce)
     status, page = host.slurmddp(words, capture=command == "report" and "--json" not in words)
     if page:
-        run = RunDir.named("jobs", "." if "--all" in words else Path(page).parent.name.lstrip("."))
+        import webbrowser
+
+        run = RunDir.named("jobs", ".") if "--all" in words else find_run(page, "jobs")
         run.create()
         host.rsync(str(Path(page).parent), f"HOST:{run.report.name}", str(run.report))
         click.echo(run.report)
@@ -61,31 +59,30 @@ def setup(*, yes: bool) -> None:
 
 @click.command()
 @click.argument("word", metavar="RUN")
-@click.option("--runs-dir", default=default_runs_dir, metavar="DIR", help="Folder for runs here. [default: jobs]")
-def pull(word: str, *, runs_dir: str) -> int:
+@click.option("--runs-dir", metavar="DIR", help="Folder for runs here. [default: jobs]")
+def pull(word: str, *, runs_dir: str | None) -> int:
     """Fetch a run from --host: its model, its logs and its report; stdout is its folder here.
 
     The folder is there whole or not at all. After a lost connection, the same line continues.
     """
+    from slurmddp.cli.run_arguments import default_runs_dir
+
     host = _connect()
     status, page = host.slurmddp(["report", word], capture=True)
     if page:
-        click.echo(pull_run(host, page, runs_dir))
+        click.echo(pull_run(host, page, default_runs_dir() if runs_dir is None else runs_dir))
     return status
 
 
-def _connect(words: Sequence[str] = ()) -> Host:
+def _connect() -> Host:
     """Connect to the machine that the command line or the configuration names. Raises UsageError without one."""
-    found = find_remote(words, os.environ, click.get_current_context().find_root().params)
-    if "host" not in found:
-        raise UsageError("no machine is named; type: slurmddp --host HOST COMMAND, or set host in slurmddp.toml")
-    typed = "".join(f"{one.origin} {shell(one.raw)} " for one in found.values() if one.origin.startswith("--"))
-    return Host.connect(found["host"].raw, found["remote-dir"].raw, typed)
+    if found := find_host(click.get_current_context().find_root(), [""]):
+        return Host.connect(*found)
+    raise UsageError("no machine is named; type: slurmddp --host HOST COMMAND, or set host in slurmddp.toml")
 
 
 def _announce(what: str, size: int) -> None:
-    """Print what is to be sent; if it is large, ask, unless that was agreed to."""
+    """Print what is to be sent; if it is large, ask first, unless that was agreed to."""
     if size > MOST_BYTES and not click.get_current_context().find_root().params["yes"]:
         confirm(f"{what}?", f"this would {what}; add --yes before the command, or list files in .gitignore")
-    else:
-        print_message(what)
+    print_message(what)

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
@@ -41,7 +40,7 @@ class Host(NamedTuple):
     ssh: tuple[str, ...]
 
     @classmethod
-    def connect(cls, name: str, folder: str, typed: str) -> "Host":
+    def connect(cls, name: str, folder: str, typed: Sequence[str]) -> "Host":
         """Use the user's own shared connection if one is open, else ours.
 
         Raises UsageError for a wrong name, SlurmddpError for a missing program, ClusterError if ssh fails.
@@ -54,10 +53,12 @@ class Host(NamedTuple):
         sockets.mkdir(parents=True, exist_ok=True)
         sockets.chmod(0o700)  # fails if it is of another user
         folder, top = str(PurePosixPath(re.sub("^~(/|$)", "./", folder))), find_work_tree(Path.cwd()) or Path.cwd()
-        theirs = cls(name, folder, typed, top.resolve(), _SSH)
+        theirs = cls(name, folder, "".join(f"{shell(word)} " for word in typed), top.resolve(), _SSH)
         ours = theirs._replace(ssh=(*_SSH, "-S", f"{sockets}/%C"))
         if connected := next(filter(Host.is_connected, (ours, theirs)), None):
             return connected
+        import tempfile  # noqa: PLC0415 slow to load
+
         with tempfile.TemporaryFile() as said:  # no pipe: the connection stays open in the background
             words = ["ssh", *_OPEN, *ours.ssh[1:], "-T", "-n", "--", name, "true"]
             status = subprocess.run(words, stdout=said, stderr=said, check=False).returncode  # noqa: S603 no shell
@@ -75,10 +76,12 @@ class Host(NamedTuple):
     def slurmddp(self, words: Sequence[str], *, capture: bool = False) -> tuple[int, str]:
         """Run slurmddp in the folder there that stands for this one; return its status, and the captured output."""
         place = self.top.name / Path.cwd().resolve().relative_to(self.top)
-        missing = f"Error: {self.name} has no slurmddp {__version__}; type: slurmddp {self.typed}setup --yes"
+        missing = f"Error: {self.name} has no slurmddp {__version__}"
+        advice = f"; type: slurmddp {self.typed}setup --yes"
+        others = "others=$(echo $(ls .slurmddp 2>/dev/null)); others=${others:+, but $others}"
         script = (
             f"cd -- {shell(self.folder)} 2>/dev/null && [ -x {PROGRAM} ] || "
-            f"{{ echo {shell(missing)} >&2; exit {ClusterError.exit_status}; }}; "
+            f'{{ {others}; echo {shell(missing)}"$others"{shell(advice)} >&2; exit {ClusterError.exit_status}; }}; '
             f"program=$PWD/{PROGRAM}; cd -- ./{shell(place)} 2>/dev/null; "
             f"{'NO_COLOR=1 ' * bool(os.environ.get('NO_COLOR'))}"
             f'exec "$program" --over-ssh {self.typed}{shell(words)}'
@@ -102,7 +105,8 @@ class Host(NamedTuple):
     def _finish(self, words: Sequence[str], given: bytes) -> str:
         done = self._run(words, input=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if done.returncode:
-            said = (done.stderr.decode("utf-8", "replace").strip() or f"{words[0]} failed").splitlines()[0]
+            lines = (done.stderr.decode("utf-8", "replace").strip() or f"{words[0]} failed").splitlines()
+            said = next((line for line in lines if line.startswith("ERROR: ")), lines[0])  # pip's; before it warns
             raise ClusterError(f"{self.name}: {said}; to look at it, type: ssh {self.name}")
         return os.fsdecode(done.stdout)
 

@@ -14,7 +14,7 @@ _LOOK: Final = """for python in python3.14 python3.13 python3.12 python3.11 pyth
 done
 for program in "$python" rsync sbatch "$PWD/%s"; do command -v "$program" || echo; done"""
 _PROGRAM: Final = """#!/bin/sh
-exec "$(dirname -- "$(readlink -f -- "$0")")/python" -P -m slurmddp "$@\""""
+program=$0; [ ! -L "$0" ] || program=$(readlink -f -- "$0"); exec "${program%/*}/python" -P -m slurmddp "$@\""""
 _OF_RANKS: Final = ("torch", "numpy", "submitit")
 """What only ranks and programs import: they have a Python of their own."""
 

@@ -11,7 +11,6 @@ from slurmddp.errors import UsageError
 from slurmddp.remote.connection import Host
 from slurmddp.runs.layout import RunDir
 from slurmddp.script.quoting import shell
-from slurmddp.script.snapshot import list_code
 from slurmddp.text import count
 
 MOST_BYTES: Final = 100 * 10**6
@@ -35,6 +34,8 @@ def send_code(host: Host, announce: Callable[[str, int], None]) -> None:
 
     The list of what was sent is kept there: size, time, mode and path of each file. Raises ClusterError.
     """
+    from slurmddp.script.snapshot import list_code  # noqa: PLC0415 slow to load, and only a few commands send code
+
     top, folder = host.top, f"{host.folder}/{host.top.name}"
     enter = f"mkdir -p -- {shell(folder)} && cd -- {shell(folder)}"
     before, now = {*host.run(f"{enter} && {{ cat {SENT} 2>/dev/null || :; }}").split("\0")[:-1]}, {}
@@ -47,12 +48,21 @@ def send_code(host: Host, announce: Callable[[str, int], None]) -> None:
         size = sum(int(line.split(" ")[0]) for line in changed)
         what = f"send {count(len(changed), 'file')} with {size / 1e6:.1f} MB to {host.name}:{folder}"
         announce(f"{what}{f', and remove {len(gone)} there' * bool(gone)}", size)
-        host.run(f"{enter} && {{ {_UPDATE}; }}", _join(*gone, "", *now))
+        unsent = (f"0 0 0 {now[line]}" if line in changed else line for line in now)
+        host.run(f"{enter} && {{ {_UPDATE}; }}", _join(*gone, "", *unsent))
     host.rsync(folder, "-z", "--from0", "--files-from=-", f"{top}/", "HOST:", given=_join(*now.values()))
+    if changed or gone:
+        host.run(f"{enter} && {{ {_UPDATE}; }}", _join("", *now))
 
 
 def _join(*lines: str) -> bytes:
     return os.fsencode("".join(f"{line}\0" for line in lines))
+
+
+def find_run(page: str, runs_dir: str) -> RunDir:
+    """Return the folder here of the run of a page there; only the names of the run and of its sweep count of that."""
+    *_, sweep, name = "", "", *(part.lstrip(".") for part in Path(page).parent.parts)
+    return RunDir.named(runs_dir, f"{sweep}/{name}" if "=" in name and sweep else name or "run")
 
 
 def pull_run(host: Host, page: str, runs_dir: str) -> Path:
@@ -61,8 +71,8 @@ def pull_run(host: Host, page: str, runs_dir: str) -> Path:
     What a cut connection has left in a hidden folder is used by the next try. Raises UsageError where the folder is
     that of a run of this machine, ClusterError when the connection is lost.
     """
-    name = Path(page).parent.name.lstrip(".")  # of what the machine there has said, only a name counts
-    run, part = RunDir.named(runs_dir, name or "run"), RunDir.named(runs_dir, f".{name}.pulled")
+    run = find_run(page, runs_dir)
+    part = RunDir(run.path.with_name(f".{run.path.name}.pulled"))
     if run.submissions.exists() or run.events.exists():
         raise UsageError(f"{run.path} is a run of this machine; give another folder: --runs-dir DIR")
     part.create()

@@ -8,7 +8,6 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
-from slurmddp.config.job_spec import JOB_WORD
 from slurmddp.errors import UsageError
 from slurmddp.text import count, quote_value
 
@@ -60,6 +59,8 @@ def job_words(words: Iterable[str], places: Mapping[str, Quoted] = {}) -> Quoted
 
     Raises UsageError for a variable that differs from rank to rank: it has no value where the ranks are started.
     """
+    from slurmddp.config.job_spec import JOB_WORD  # noqa: PLC0415 slow to load, and --host quotes without it
+
     pattern = "|".join([JOB_WORD.pattern, *map(re.escape, places)])
     return Quoted(" ".join(_job_word(re.split(f"({pattern})", word), places) for word in words))
 

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -285,6 +286,59 @@ def test_pull_is_whole_or_not_at_all_and_continues(cluster, project):
     assert "send " not in cluster.run("render", "save.py", cwd=project).stderr
 
 
+def test_a_sweep_and_one_setting_of_it_are_pulled(cluster, project):
+    model = "pathlib.Path(os.environ['SLURMDDP_RUN_DIR'], 'model.pt')"
+    (project / "save.py").write_text(f"import os, pathlib, sys\n{model}.write_text(sys.argv[1])\n")
+    for name in ("swept", "other"):
+        words = (*ONE, "--name", name, "--set", "lr=1,2", "save.py", f"{name} {{lr}}")
+        cluster.run("sweep", *words, cwd=project)
+        models = [cluster.project / "jobs" / name / f"lr={number}" / "model.pt" for number in (1, 2)]
+        until(lambda models=models: all(path.exists() and path.read_text() for path in models), 60)
+    for name in ("swept", "other"):
+        one = project / "jobs" / name / "lr=1"
+        assert cluster.run("pull", f"{name}/lr=1", cwd=project).stdout == f"{one}\n"
+        assert (one / "model.pt").read_text() == f"{name} 1"
+    page = cluster.run("report", "swept/lr=2", cwd=project).stdout.strip()
+    assert page == str(project / "jobs/swept/lr=2/report.html")
+    assert (project / "jobs/swept/lr=1/model.pt").read_text() == "swept 1"
+    assert cluster.run("pull", "swept", cwd=project).stdout == f"{project}/jobs/swept\n"
+    assert [(project / f"jobs/swept/lr={number}/model.pt").read_text()[-1] for number in (1, 2)] == ["1", "2"]
+    assert (project / "jobs/swept/report.html").exists() and not (project / "jobs/lr=1").exists()
+
+
+def test_a_variable_of_cd_and_spaces_in_names_change_nothing(cluster, project):
+    """CDPATH there leads `cd` elsewhere, and prints; the folder of the connection here has a space."""
+    profile = cluster.home / ".bash_profile"
+    before = profile.read_text()
+    (cluster.home / "elsewhere" / "slurmddp" / "project").mkdir(parents=True)
+    profile.write_text(f"{before}export CDPATH={cluster.home}/elsewhere\n")
+    with tempfile.TemporaryDirectory(prefix="a b") as runtime:
+        spaced = cluster._replace(environ=cluster.environ | {"XDG_RUNTIME_DIR": runtime})
+        try:
+            assert spaced.run("submit", *ONE, "--wait", "train.py", cwd=project).stdout.strip().isdigit()
+            assert spaced.run("pull", "train", cwd=project).stdout == f"{project}/jobs/train\n"
+            assert list(Path(runtime, "slurmddp").iterdir())
+        finally:
+            spaced.close()
+            profile.write_text(before)
+            shutil.rmtree(cluster.home / "elsewhere")
+
+
+def test_a_package_index_that_is_not_reached_is_said_by_pips_error(bare_cluster, tmp_path):
+    """Before it, pip warns in several lines."""
+    profile = bare_cluster.home / ".bash_profile"
+    before = profile.read_text()
+    variables = {"PIP_INDEX_URL": "http://127.0.0.1:9", "PIP_RETRIES": "1", "PIP_FIND_LINKS": ""}
+    lines = "".join(f"export {key}={value}\n" for key, value in variables.items())
+    profile.write_text(f"{before}{lines}unset PIP_NO_DEPS PYTHONPATH\nexport PIP_CONFIG_FILE=/dev/null\n")
+    try:
+        said = one_line(bare_cluster.run("--remote-dir", "far", "setup", "--yes", cwd=tmp_path, status=3))
+        assert "ERROR: Could not find a version that satisfies the requirement" in said
+    finally:
+        profile.write_text(before)
+        shutil.rmtree(bare_cluster.home / "far")
+
+
 def test_the_host_of_the_configuration_counts_here_alone(cluster, project):
     (project / "slurmddp.toml").write_text(
         'host = "nowhere"\n[profile.far]\nhost = "cluster"\nremote-dir = "slurmddp"\n'
@@ -348,7 +402,8 @@ def test_another_version_there_is_one_line(cluster, project):
     here.rename(other)
     try:
         said = one_line(cluster.run("status", cwd=project, status=3))
-        assert f"no slurmddp {__version__}; type: slurmddp --host cluster setup --yes" in said
+        again = "type: slurmddp --host cluster setup --yes"
+        assert f"cluster has no slurmddp {__version__}, but 0.0.10; {again}" in said
     finally:
         other.rename(here)
     again = "type: slurmddp --host cluster --remote-dir 'a b' setup --yes"
@@ -393,6 +448,8 @@ def test_a_full_disk_is_one_line(cluster, project):
         said = cluster.run("--remote-dir", "small", "render", "train.py", cwd=project, status=3).stderr
         assert "No space left on device" in said.splitlines()[-1]
         assert [line.partition(" ")[0] for line in said.splitlines()] == ["send", "Error:"]
+        again = cluster.run("--remote-dir", "small", "render", "train.py", cwd=project, status=3).stderr
+        assert re.search(r"^send \d files? with 3\.1 MB", again)
     finally:
         subprocess.run(["umount", small], check=True)
 
