@@ -74,7 +74,7 @@ class Executor(theirs.SlurmExecutor):
         self._shared = utils.JobPaths.get_first_id_independent_folder(self.folder)
         """The part of the folder's path without the number of a job."""
         runs = self._shared.with_name(f"{self._shared.name}.runs")
-        self._outputs = runs if self._shared == self.folder else self._shared
+        self._runs = runs if self._shared == self.folder else self._shared
         """Where Slurm writes the output of each job's batch script."""
 
     @classmethod
@@ -95,7 +95,7 @@ class Executor(theirs.SlurmExecutor):
 
     def _script(self, asked: Mapping[str, Any], count: int | None) -> str:
         callables = parameters.build_callables(asked, folder=str(self.folder), python=self._python, count=count)
-        return render_callables(self._spec(asked), callables | {"outputs": str(self._outputs)})
+        return render_callables(self._spec(asked), callables | {"outputs": str(self._runs)})
 
     def _internal_process_submissions(self, delayed_submissions: Sequence[utils.DelayedSubmission]) -> list[Any]:
         """Submit one job or one array, or several arrays when one cannot hold all calls.
@@ -142,7 +142,7 @@ class Executor(theirs.SlurmExecutor):
             self._pickle(calls, pickles)
             number = sbatch(
                 script.encode(),
-                sbatch_command(output=self._outputs / f"slurm-{'%A_%a' if count else '%j'}.out"),
+                sbatch_command(output=self._runs / f"slurm-{'%A_%a' if count else '%j'}.out"),
                 name=self._spec(self.parameters).job_name,
                 known=lambda: [
                     *self._submitted,
@@ -189,10 +189,10 @@ class Executor(theirs.SlurmExecutor):
         """Create what all jobs share, if it is missing, and let the commands find its jobs by their ids."""
         self._shared.mkdir(parents=True, exist_ok=True)
         try:
-            self._outputs.mkdir(exist_ok=True)
+            self._runs.mkdir(exist_ok=True)
         except OSError as error:
-            raise UsageError(f"the folder {self._outputs} cannot be created: {error.strerror}") from error
-        registry.remember(self._outputs)
+            raise UsageError(f"{self._runs}, next to the folder, cannot be created: {error.strerror}") from error
+        registry.remember(self._runs)
 
 
 @contextmanager
@@ -201,4 +201,4 @@ def _naming_parameters() -> Iterator[None]:
     try:
         yield
     except SlurmddpError as error:
-        raise type(error)(parameters.name_parameters(str(error))) from error
+        raise type(error)(parameters.name_parameters(str(error))) from None

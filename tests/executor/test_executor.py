@@ -244,7 +244,7 @@ def test_calls_that_are_too_large_to_pickle_are_refused(tmp_path, monkeypatch):
 
 def test_a_place_where_no_records_can_be_kept_is_named(tmp_path):
     (tmp_path / "logs.runs").write_text("in the way")
-    with pytest.raises(UsageError, match=r"logs\.runs cannot be created: File exists"):
+    with pytest.raises(UsageError, match=r"logs\.runs, next to the folder, cannot be created: File exists"):
         slurmddp.Executor(tmp_path / "logs").submit(max, 1, 2)
 
 
