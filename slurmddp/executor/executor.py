@@ -22,7 +22,7 @@ from slurmddp.executor.job import CALL_VARIABLE, Job, call_file
 from slurmddp.runs import registry
 from slurmddp.script.build import check_pythons, check_shell
 from slurmddp.script.render import render_callables
-from slurmddp.slurm import client
+from slurmddp.slurm import client, commands
 from slurmddp.slurm.client import LostAnswerError
 from slurmddp.slurm.sbatch_command import sbatch_command
 from slurmddp.submission.submit_once import sbatch
@@ -70,7 +70,7 @@ class Executor(theirs.SlurmExecutor):
             )
         self._python = self.python if "python" in own else None
         self._spec = partial(parameters.build_spec, python=self._python, max_restarts=max_restarts)
-        self._submitted: list[str] = []
+        self._numbers: list[str] = []
         self._shared = utils.JobPaths.get_first_id_independent_folder(self.folder)
         """The part of the folder's path without the number of a job."""
         runs = self._shared.with_name(f"{self._shared.name}.runs")
@@ -117,7 +117,7 @@ class Executor(theirs.SlurmExecutor):
             try:
                 jobs += self._submit(part, len(part))
             except ClusterError as error:
-                names = self._submitted[-start // size :]
+                names = self._numbers[-start // size :]
                 queued = f"; the first {start} calls are queued, as {names}" if start else ""
                 raise type(error)(f"{error}{queued}") from error
         return jobs
@@ -129,7 +129,7 @@ class Executor(theirs.SlurmExecutor):
         if "/" in (spec.python or ""):  # else it may be shell code
             check_pythons(spec, "check the path, or give force=True if only the nodes have it")
         words = parameters.split_words("srun_args", self.parameters) + spec.srun_words
-        if words and "Usage:" not in client.ask(["srun", "--test-only", *words, "--help"], os.environ).stdout:
+        if words and "Usage:" not in client.ask([*commands.CHECK_SRUN, *words, "--help"], os.environ).stdout:
             raise UsageError(f"slurm_srun_args: not all of these are among srun's options: {' '.join(words)}")
         refuse_impossible(spec, cluster, {}, force="Executor(..., force=True)")
 
@@ -144,10 +144,7 @@ class Executor(theirs.SlurmExecutor):
                 script.encode(),
                 sbatch_command(output=self._runs / f"slurm-{'%A_%a' if count else '%j'}.out"),
                 name=self._spec(self.parameters).job_name,
-                known=lambda: [
-                    *self._submitted,
-                    *(path.name.partition("_")[0] for path in self._shared.rglob("*_submission.sh")),
-                ],
+                known=lambda: self._numbers + [one.name.split("_")[0] for one in self._shared.rglob("*_submission.sh")],
                 environ={**os.environ, CALL_VARIABLE: str(handover)},
                 notice=logger.get_logger().warning,
             ).number
@@ -155,7 +152,7 @@ class Executor(theirs.SlurmExecutor):
             for path in () if isinstance(error, LostAnswerError) else pickles:
                 path.unlink(missing_ok=True)
             raise
-        self._submitted.append(number)
+        self._numbers.append(number)
         ranks = list(range(self._spec(self.parameters).world_size))
         numbers = [f"{number}_{index}" if count else number for index in range(len(calls))]
         jobs = [Job(folder=self.folder, job_id=job_id, tasks=ranks) for job_id in numbers]

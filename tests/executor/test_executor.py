@@ -375,7 +375,7 @@ def abandoned(made: slurmddp.Executor) -> Job:
         patch.setattr(slurmddp.Executor, "_hand_over", interrupt)
         with pytest.raises(KeyboardInterrupt):
             made.map_array(add, [1, 3], [2, 4])
-    return Job(made.folder, f"{made._submitted[-1]}_1")
+    return Job(made.folder, f"{made._numbers[-1]}_1")
 
 
 def wait_for_start(job: Job) -> None:
@@ -881,7 +881,7 @@ def test_output_that_is_no_text_hides_none(tmp_path):
 
 def test_a_second_array_that_is_refused_leaves_word_of_the_first(tmp_path, monkeypatch):
     def submit(*_, **__):
-        if made._submitted:
+        if made._numbers:
             raise ClusterError("sbatch refused the job: QOSMaxSubmitJobPerUserLimit")
         return JobId("17"), ""
 
