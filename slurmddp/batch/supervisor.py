@@ -243,6 +243,7 @@ class Supervisor:
                 allocated=self.allocated,
                 checkpoints=self.options.checkpoints and str(Path.cwd() / self.options.checkpoints),
                 memory_mb=parse_number(self.environ.get("SLURM_MEM_PER_NODE", "")) or None,
+                job_name=self.environ.get("SLURM_JOB_NAME", ""),
             )
         )
         waiting = [node for node in self.nodes if node not in {*self.job.hosts, *self.gone}]

@@ -26,7 +26,7 @@ from slurmddp.runs.history import AttemptEvents, Event, History, list_use, read_
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import slurm_name
 from slurmddp.slurm import queries
-from slurmddp.slurm.job_info import JobInfo, JobRef, is_job_id
+from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.slurm.pending_reasons import explain
 from slurmddp.text import count, format_duration, mask_secrets
 
@@ -175,7 +175,7 @@ class _Case:
     @cached_property
     def evidence(self) -> Evidence:
         """The evidence of the last attempt; what the job's output says if there is no attempt."""
-        if self.run is None or (is_job_id(self.run.path.name) and not self.attempts):  # the second is an executor's
+        if self.run is None:
             return read_log_evidence([Path(path) for path in (self.job.output, self.job.errors) if path])
         failure = set_up_failure(self.run, self.job.job_id, self.events)
         if self.attempts and not failure:

@@ -2,8 +2,9 @@
 
 import os
 import uuid
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,14 @@ from submitit.slurm import slurm as theirs
 from slurmddp.cluster.inspect import query_cluster
 from slurmddp.cluster.limits import refuse_impossible
 from slurmddp.cluster.partitions import Cluster
-from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.option_types import unknown
-from slurmddp.errors import ClusterError, UsageError
+from slurmddp.errors import ClusterError, SlurmddpError, UsageError
 from slurmddp.executor import parameters
 from slurmddp.executor.job import CALL_VARIABLE, Job, call_file
 from slurmddp.runs import registry
 from slurmddp.script.build import check_pythons, check_shell
 from slurmddp.script.render import render_callables
+from slurmddp.slurm import client, commands
 from slurmddp.slurm.client import LostAnswerError
 from slurmddp.slurm.sbatch_command import sbatch_command
 from slurmddp.submission.submit_once import sbatch
@@ -68,8 +69,13 @@ class Executor(theirs.SlurmExecutor):
                 "its name; choose another folder"
             )
         self._python = self.python if "python" in own else None
-        self._max_restarts = max_restarts
-        self._submitted: list[str] = []
+        self._spec = partial(parameters.build_spec, python=self._python, max_restarts=max_restarts)
+        self._numbers: list[str] = []
+        self._shared = utils.JobPaths.get_first_id_independent_folder(self.folder)
+        """The part of the folder's path without the number of a job."""
+        runs = self._shared.with_name(f"{self._shared.name}.runs")
+        self._runs = runs if self._shared == self.folder else self._shared
+        """Where Slurm writes the output of each job's batch script."""
 
     @classmethod
     def affinity(cls) -> int:
@@ -79,7 +85,8 @@ class Executor(theirs.SlurmExecutor):
     def _internal_update_parameters(self, **given: Any) -> None:
         """Accept submitit's names, with and without `slurm_`; raise UsageError for other names and for wrong values."""
         update = self.parameters | parameters.select_known(given, plugins.get_executors().keys() - {"slurm"})
-        self._script(update, None)
+        with _naming_parameters():
+            self._script(update, None)
         self.parameters.update(update)
 
     def render(self, count: int | None = None) -> str:
@@ -88,10 +95,7 @@ class Executor(theirs.SlurmExecutor):
 
     def _script(self, asked: Mapping[str, Any], count: int | None) -> str:
         callables = parameters.build_callables(asked, folder=str(self.folder), python=self._python, count=count)
-        return render_callables(self._spec(asked), callables)
-
-    def _spec(self, asked: Mapping[str, Any]) -> JobSpec:
-        return parameters.build_spec(asked, python=self._python, max_restarts=self._max_restarts)
+        return render_callables(self._spec(asked), callables | {"outputs": str(self._runs)})
 
     def _internal_process_submissions(self, delayed_submissions: Sequence[utils.DelayedSubmission]) -> list[Any]:
         """Submit one job or one array, or several arrays when one cannot hold all calls.
@@ -103,42 +107,52 @@ class Executor(theirs.SlurmExecutor):
         with suppress(ClusterError):  # of one that does not answer nothing is known, and sbatch decides
             cluster = query_cluster(os.environ)
         if not self._force:
-            self._check(cluster)
+            with _naming_parameters():
+                self._check(cluster)
         if len(delayed_submissions) == 1:
             return self._submit(delayed_submissions, None)
-        jobs: list[Any] = []
-        size = cluster.max_array_size
+        jobs, size = list[Any](), cluster.max_array_size
         for start in range(0, len(delayed_submissions), size):
             part = delayed_submissions[start : start + size]
             try:
                 jobs += self._submit(part, len(part))
             except ClusterError as error:
-                queued = (
-                    f"; the first {start} calls are queued, as {self._submitted[-start // size :]}" if start else ""
-                )
+                names = self._numbers[-start // size :]
+                queued = f"; the first {start} calls are queued, as {names}" if start else ""
                 raise type(error)(f"{error}{queued}") from error
         return jobs
 
     def _check(self, cluster: Cluster) -> None:
         """Raise what `slurmddp submit` would of this job: what would end it on its nodes, or keep it in the queue."""
         spec = self._spec(self.parameters)
-        check_shell("setup: bash cannot parse these lines", "\n".join(spec.setup))
+        check_shell("slurm_setup: bash cannot parse these lines", "\n".join(spec.setup))
         if "/" in (spec.python or ""):  # else it may be shell code
-            check_pythons(spec, "check Executor(python=...), or give force=True if only the nodes have it")
+            check_pythons(spec, "check the path, or give force=True if only the nodes have it")
+        words = parameters.split_words("srun_args", self.parameters) + spec.srun_words
+        if words and "Usage:" not in client.ask([*commands.CHECK_SRUN, *words, "--help"], os.environ).stdout:
+            raise UsageError(f"slurm_srun_args: not all of these are among srun's options: {' '.join(words)}")
         refuse_impossible(spec, cluster, {}, force="Executor(..., force=True)")
 
     def _submit(self, calls: Sequence[utils.DelayedSubmission], count: int | None) -> list[Any]:
         """Submit a job or an array. If this process ends before it hands the calls over, the jobs take them."""
-        script, handover = self.render(count), self._shared_folder / uuid.uuid4().hex
+        self._create_folders()
+        script, handover = self.render(count), self._shared / uuid.uuid4().hex
         pickles = [call_file(handover, index) for index in range(len(calls))]
         try:
             self._pickle(calls, pickles)
-            number = self._sbatch(script.encode(), "%A_%a" if count else "%j", handover)
+            number = sbatch(
+                script.encode(),
+                sbatch_command(output=self._runs / f"slurm-{'%A_%a' if count else '%j'}.out"),
+                name=self._spec(self.parameters).job_name,
+                known=lambda: self._numbers + [one.name.split("_")[0] for one in self._shared.rglob("*_submission.sh")],
+                environ={**os.environ, CALL_VARIABLE: str(handover)},
+                notice=logger.get_logger().warning,
+            ).number
         except Exception as error:  # after Ctrl-C, the job may be queued
             for path in () if isinstance(error, LostAnswerError) else pickles:
                 path.unlink(missing_ok=True)
             raise
-        self._submitted.append(number)
+        self._numbers.append(number)
         ranks = list(range(self._spec(self.parameters).world_size))
         numbers = [f"{number}_{index}" if count else number for index in range(len(calls))]
         jobs = [Job(folder=self.folder, job_id=job_id, tasks=ranks) for job_id in numbers]
@@ -168,32 +182,20 @@ class Executor(theirs.SlurmExecutor):
                     f"{self.max_pickle_size_gb:g}; pass paths in place of large objects, or raise the limit"
                 )
 
-    @property
-    def _shared_folder(self) -> Path:
-        """The part of the folder's path without the number of a job; it is created if it is missing."""
-        folder = utils.JobPaths.get_first_id_independent_folder(self.folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        runs = folder.with_name(f"{folder.name}.runs") if folder == self.folder else folder
+    def _create_folders(self) -> None:
+        """Create what all jobs share, if it is missing, and let the commands find its jobs by their ids."""
+        self._shared.mkdir(parents=True, exist_ok=True)
         try:
-            runs.mkdir(exist_ok=True)
+            self._runs.mkdir(exist_ok=True)
         except OSError as error:
-            raise UsageError(f"{runs}, next to the executor's folder, cannot be created: {error.strerror}") from error
-        registry.remember(runs)
-        return folder
+            raise UsageError(f"{self._runs}, next to the folder, cannot be created: {error.strerror}") from error
+        registry.remember(self._runs)
 
-    def _sbatch(self, script: bytes, number: str, handover: Path) -> str:
-        folder, stream = self._shared_folder, "out" if self.parameters.get("stderr_to_stdout") else "err"
 
-        def known() -> list[str]:  # this executor's jobs, and those of others in the same folder
-            others = (path.name.partition("_")[0] for path in folder.rglob("*_submission.sh"))
-            return list({*self._submitted, *others})
-
-        output = folder / (f"{number}_0_log.{stream}" if folder == self.folder else f"slurm-{number}.out")
-        return sbatch(
-            script,
-            sbatch_command(output=output),
-            name=self._spec(self.parameters).job_name,
-            known=known,
-            environ={**os.environ, CALL_VARIABLE: str(handover)},
-            notice=logger.get_logger().warning,
-        ).number
+@contextmanager
+def _naming_parameters() -> Iterator[None]:
+    """Let a refusal name parameters in place of options of `slurmddp submit`."""
+    try:
+        yield
+    except SlurmddpError as error:
+        raise type(error)(parameters.name_parameters(str(error))) from None

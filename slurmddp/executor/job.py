@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Iterable
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,15 +62,18 @@ class Job(theirs.SlurmJob[Any]):
     watcher = Watcher(delay_s=10)
 
     @property
+    def _run(self) -> RunDir:
+        return RunDir(self.paths.folder.with_name(f"{self.paths.folder.name}.runs") / self.job_id)
+
+    @property
     def state(self) -> str:
         """Slurm's state; the files say of a forgotten job how it ended, of one that Slurm ended if it was done."""
         has_result = self.paths.result_pickle.exists() and not self.watcher.is_done(self.job_id, mode="cache")
         state = self.watcher.get_state(self.job_id, mode="force" if has_result else "standard")  # its end is near
         if state not in (GONE, "PREEMPTED", "TIMEOUT"):
             return state
-        run = RunDir(self.paths.folder.with_name(f"{self.paths.folder.name}.runs") / self.job_id)
         known = JobInfo(job_id=self.job_id, state=state, source="squeue") if state != GONE else None
-        if read_job(run, self.job_id, known).outcome.kind is Kind.DONE:
+        if read_job(self._run, self.job_id, known).outcome.kind is Kind.DONE:
             return "COMPLETED"
         return "FAILED" if state == GONE else state
 
@@ -94,16 +98,18 @@ class Job(theirs.SlurmJob[Any]):
 
     def cancel(self, check: bool = True) -> None:  # noqa: FBT001, FBT002 - submitit's signature
         """Cancel the job without a requeue; with `check`, raise ClusterError when Slurm refuses."""
-        try:
+        with nullcontext() if check else suppress(ClusterError):
             client.order(commands.cancel(self.job_id), os.environ)
-        except ClusterError:
-            if check:
-                raise
 
     def _get_logs_string(self, name: str) -> str | None:
-        """Return the printed text; replace bytes that are not UTF-8."""
+        """Return what all attempts have printed, at its head the batch script's lines; replace what is not UTF-8."""
         path = self.paths.stdout if name == "stdout" else self.paths.stderr
-        return path.read_text("utf-8", "replace") if path.exists() else None
+        has_errors = name == "stderr" or not self.paths.stderr.is_symlink()
+        own = f"{self.paths.task_id}.{'out' if has_errors else 'stdout'}"
+        files = [self._run.batch_log(self.job_id)] if own == "0.out" else []
+        files += [self._run.attempt(self.job_id, attempt) / own for attempt in self._run.attempts(self.job_id)]
+        found = [file for file in (files if path.is_symlink() else [path]) if file.exists()]
+        return "".join(file.read_text("utf-8", "replace") for file in found) if found else None
 
 
 def query_states(job_ids: Iterable[str]) -> dict[str, str]:

@@ -27,10 +27,18 @@ _SPECIAL: Final = (
 )
 """Parameters with a special meaning. Others are options of slurmddp, or are passed to sbatch unchanged."""
 _REFUSED: Final = (
-    *("launcher", "python", "container", "container-runtime", "container-mount", "no-python"),
-    *("template", "snapshot", "reset", "runs-dir", "profile"),
+    *("launcher", "python", "supervisor-python", "container", "container-runtime", "container-mount", "no-python"),
+    *("wrap", "launch-line", "template", "snapshot", "reset", "runs-dir", "profile", "avoid"),
 )
 """Options of a job that a call cannot have."""
+_NAMES: Final = {
+    **{key: f"slurm_additional_parameters: {key.replace('-', '_')}" for key in JOB_FIELDS},
+    **{key.replace("_", "-"): f"slurm_{key}" for key in DEFAULTS},
+    **{key.replace("_", "-"): name for name, key in GENERIC.items() if key != "mem"},  # mem_gb has another unit
+    "signal-lead": "slurm_signal_delay_s",
+    "python": "Executor(python=...)",
+}
+"""The parameter for each option of a job."""
 
 
 def select_known(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
@@ -49,6 +57,12 @@ def select_known(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[s
             raise unknown(name, allowed, "update_parameters", what="parameter")
         found[GENERIC.get(plain, plain)] = _gigabytes(value) if plain == "mem_gb" else value
     return found
+
+
+def name_parameters(message: str) -> str:
+    """Return a message on options of a job with the names of the parameters: `nodes=2` for `--nodes 2`."""
+    option = rf"--({'|'.join(_NAMES)})(?![\w-])( (?=\d))?"
+    return re.sub(option, lambda found: _NAMES[found[1]] + "=" * bool(found[2]), message)
 
 
 def build_spec(parameters: Mapping[str, Any], *, python: str | None, max_restarts: int) -> JobSpec:
@@ -74,7 +88,7 @@ def build_spec(parameters: Mapping[str, Any], *, python: str | None, max_restart
     return JobSpec(
         command=BODY,
         **{
-            name: convert(_FIELDS[name], value, f"update_parameters: {name}")
+            name: convert(_FIELDS[name], value, f"update_parameters: --{_FIELDS[name].key}")
             for name, value in asked.items()
             if value is not None
         },
@@ -112,7 +126,7 @@ def build_callables(
         "array": f"0-{count - 1}%{min(count, parallel)}" if count else "",
         "python": python or shlex.quote(sys.executable),
         "errors_apart": not parameters.get("stderr_to_stdout", False),
-        "srun": _words("srun_args", parameters),
+        "srun": split_words("srun_args", parameters),
         "teardown": _lines("teardown", parameters),
     }
 
@@ -150,8 +164,7 @@ def _further(given: Any) -> dict[str, Any]:
         raise UsageError(
             f"update_parameters: additional_parameters: {quote_value(given)} is not a dict of sbatch's options"
         )
-    options = {str(key).replace("_", "-"): value for key, value in given.items()}
-    named = {ALIASES.get(key, key): value for key, value in options.items()}
+    named = {ALIASES.get(key := str(name).replace("_", "-"), key): value for name, value in given.items()}
     for key, value in named.items():
         if key in _REFUSED and (key, value) != ("launcher", "srun"):
             how = "each rank is a task of srun, in the Python that submits or that of Executor(python=...)"
@@ -161,11 +174,11 @@ def _further(given: Any) -> dict[str, Any]:
 
 def _lines(name: str, parameters: Mapping[str, Any]) -> list[str]:
     given = parameters.get(name, ())
-    texts = _words(name, {name: [given] if isinstance(given, str) else given})
+    texts = split_words(name, {name: [given] if isinstance(given, str) else given})
     return [line for text in texts for line in text.splitlines() if line]
 
 
-def _words(name: str, parameters: Mapping[str, Any]) -> tuple[str, ...]:
+def split_words(name: str, parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a list of strings; split a single text as a shell would."""
     given = parameters.get(name, ())
     if not isinstance(given, Iterable) or not all(isinstance(word, str) for word in given):

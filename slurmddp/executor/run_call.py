@@ -57,12 +57,11 @@ def main() -> None:
         _call(stopping, files)
     except BaseException as error:
         verdict = judge(error)
-        if verdict.status == exit_codes.FENCED or (
-            verdict.status == exit_codes.RETRYABLE and stopping.rank.world_size > 1
-        ):
+        may_retry = verdict.status == exit_codes.RETRYABLE
+        if verdict.status == exit_codes.FENCED or (may_retry and stopping.rank.world_size > 1):
             raise
         files.keep(("error", traceback.format_exc()))
-        if verdict.status == exit_codes.RETRYABLE:  # without peers none can be lost
+        if may_retry:  # without peers none can be lost
             traceback.print_exc()
             raise RankError(verdict.reason) from error
         raise
@@ -196,7 +195,9 @@ class Call:
         try:
             self._verdict = self._save_call()
         except BaseException as error:  # noqa: BLE001 - what checkpoint() raises ends the job, as in a callable
-            self._verdict = self._failed(judge(error), traceback.format_exc())
+            self._verdict = judge(error)
+            if self._verdict.status == exit_codes.FAILED:
+                self._files.keep(("error", traceback.format_exc()))
         self._saved.set()
 
     def _save_call(self) -> Verdict:
@@ -205,8 +206,7 @@ class Call:
         left = self._delayed._timeout_countdown - timed_out  # noqa: SLF001 - where submitit keeps it
         if (again is None and _is_checkpointable(self._delayed)) or left < 0:
             why = "timed-out too many times" if again else "checkpoint function returned None"
-            text = f"Job not requeued because: {why}."
-            return self._failed(Verdict(exit_codes.FAILED, text), f"{utils.UncompletedJobError.__name__}: {text}\n")
+            raise utils.UncompletedJobError(f"Job not requeued because: {why}.")
         if again:
             again.set_timeout(self._delayed._timeout_min, left)  # noqa: SLF001 - the same
             self._files.write_call(again)
@@ -214,11 +214,6 @@ class Call:
             exit_codes.STOPPED,
             f"stop signal received ({self._reason}); {'checkpoint() is kept' if again else 'the call begins anew'}",
         )
-
-    def _failed(self, verdict: Verdict, trace: str) -> Verdict:
-        if verdict.status == exit_codes.FAILED:
-            self._files.keep(("error", trace))
-        return verdict
 
 
 def _is_checkpointable(call: utils.DelayedSubmission) -> bool:

@@ -29,6 +29,8 @@ class AttemptStart(NamedTuple):
     """The glob of the checkpoints that the program writes by its own means (`--checkpoints`); empty without."""
     memory_mb: int | None = None
     """The memory of the job on each node; null without a limit, or where Slurm does not say."""
+    job_name: str = ""
+    """The job's name in Slurm."""
     event: str = "attempt_start"
 
 

@@ -90,6 +90,7 @@ def render_callables(spec: JobSpec, callables: Mapping[str, Any]) -> str:
     words = shlex.split(callables["python"])  # code of several words may start a container, which has no Slurm
     context = _context(spec, _supervisor_options(spec, record=False)) | {
         "run_dir_word": _path_word(callables["folder"]),
+        "outputs_word": _path_word(callables["outputs"]),
         "supervisor_python": quoting.shell(words[0] if len(words) == 1 else sys.executable),
         "indices": callables["array"],
         "callables": callables,

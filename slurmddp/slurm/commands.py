@@ -25,6 +25,8 @@ ADD_CLUSTER: Final = ("sacctmgr", "--immediate", "add", "cluster")
 """Makes a cluster, whose name follows, known to the accounting."""
 WRITE_SCRIPT: Final = ("scontrol", "write", "batch_script")
 """Writes the controller's copy of a job's script: the job's id and the file follow."""
+CHECK_SRUN: Final = ("srun", "--test-only")
+"""Starts nothing; options follow, and `--help`, which srun answers if it knows those before it."""
 SHOW_VERSION: Final = ("slurmd", "-V")
 PING: Final = ("scontrol", "ping")
 SHOW_LINES: Final = ("scontrol", "--oneliner")

@@ -151,11 +151,14 @@ def test_gpus_are_asked_for_by_node(tmp_path, values, asked):
         ({"timout_min": 3}, "did you mean timeout_min"),
         ({"slurm_use_srun": False}, "slurm_use_srun=False"),
         ({"mem_gb": "4"}, "'4' is not a number of gigabytes"),
-        ({"nodes": "two"}, "nodes: 'two' is not a whole number"),
+        ({"nodes": "two"}, "update_parameters: nodes: 'two' is not a whole number"),
+        ({"timeout_min": "soon"}, "update_parameters: timeout_min: 'soon' is not a Slurm time"),
         ({"slurm_array_parallelism": -1}, "-1 is not a whole number"),
-        ({"timeout_min": 2, "slurm_signal_delay_s": 90}, "--signal-lead 90 leaves nothing"),
+        ({"timeout_min": 2, "slurm_signal_delay_s": 90}, "slurm_signal_delay_s=90 leaves nothing"),
         ({"slurm_additional_parameters": {"output": "x"}}, "slurmddp sets this itself"),
         ({"slurm_additional_parameters": {"launcher": "fork"}}, "launcher is not an option of an executor: each rank"),
+        ({"slurm_additional_parameters": {"wrap": "numactl"}}, "wrap is not an option of an executor"),
+        ({"slurm_additional_parameters": {"hang_timeout": -3}}, "slurm_additional_parameters: hang_timeout: '-3' is"),
         ({"slurm_additional_parameters": {"container": "x.sif"}}, "container is not an option of an executor"),
         (
             {"slurm_additional_parameters": {"nonsense": False}},
@@ -177,6 +180,11 @@ def test_what_cannot_be_is_refused_at_once_and_changes_nothing(tmp_path, values,
 
 def test_words_for_srun_may_be_one_text(tmp_path):
     assert "    --label --foo 'a b' \\\n" in executor(tmp_path, slurm_srun_args="--label --foo 'a b'").render()
+
+
+def test_options_for_srun_may_be_among_the_additional_parameters(tmp_path):
+    made = executor(tmp_path, slurm_additional_parameters={"srun": ["mpi=pmi2"]})
+    assert "    --mpi=pmi2 \\\n" in made.render()
 
 
 @pytest.mark.parametrize("folder", ["x/%t", "a\\b", "a\nb"])
@@ -236,7 +244,7 @@ def test_calls_that_are_too_large_to_pickle_are_refused(tmp_path, monkeypatch):
 
 def test_a_place_where_no_records_can_be_kept_is_named(tmp_path):
     (tmp_path / "logs.runs").write_text("in the way")
-    with pytest.raises(UsageError, match=r"logs\.runs, next to the executor's folder, cannot be created: File exists"):
+    with pytest.raises(UsageError, match=r"logs\.runs, next to the folder, cannot be created: File exists"):
         slurmddp.Executor(tmp_path / "logs").submit(max, 1, 2)
 
 
@@ -367,7 +375,7 @@ def abandoned(made: slurmddp.Executor) -> Job:
         patch.setattr(slurmddp.Executor, "_hand_over", interrupt)
         with pytest.raises(KeyboardInterrupt):
             made.map_array(add, [1, 3], [2, 4])
-    return Job(made.folder, f"{made._submitted[-1]}_1")
+    return Job(made.folder, f"{made._numbers[-1]}_1")
 
 
 def wait_for_start(job: Job) -> None:
@@ -399,6 +407,18 @@ def test_the_notice_of_the_time_limit_counts_as_one(jobs):
 def test_a_killed_job_is_told(jobs):
     with pytest.raises(utils.UncompletedJobError, match=r"state: FAILED[^$]*ended with status 137"):
         jobs["killed"].result()
+
+
+def test_the_line_of_srun_on_a_killed_rank_is_found(jobs, wait_for_job, monkeypatch, slurm_env, capfdbinary):
+    for name, value in slurm_env.items():
+        monkeypatch.setenv(name, value)
+    job = jobs["killed"]
+    wait_for_job(job.job_id)
+    cli.run_command_line(["diagnose", job.job_id, "--runs-dir", f"{job.paths.folder}.runs"])
+    said = capfdbinary.readouterr().out.decode()
+    assert "rank 0: it was killed (SIGKILL)" in said
+    assert f"logs/{job.job_id}.out:" in said and "task 0: Killed" in said
+    assert "task 0: Killed" in job.stderr() and "task 0: Killed" not in job.paths.stderr.read_text()
 
 
 def test_an_array_returns_every_result(jobs):
@@ -433,7 +453,8 @@ def test_preempted_under_term_alone_a_call_goes_on_from_its_checkpoint(jobs):
     job = jobs["preempted"]
     starts, count = job.result()
     assert (starts, count) == (2, 150)
-    assert "start 2 at 0" not in job.stdout()
+    assert "start 1 at 0" in job.stdout() and "start 2 at 0" not in job.stdout()
+    assert "start 1" not in job.paths.stdout.read_text()
     events = [*read_records(RunDir(Path(f"{job.paths.folder}.runs") / job.job_id).events)]
     notice = next(event for event in events if event["event"] == "notice")
     assert (notice["cause"], notice["reason"]) == ("SIGTERM", "preempted")
@@ -464,11 +485,12 @@ def test_a_thousand_calls_are_one_submission(tmp_path, slurm):
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"nodes": 99}, "--nodes 99: partition gpu has "),
-        ({"slurm_partition": "short", "timeout_min": 60}, "--time 60: partition short allows at most 00:10:00"),
-        ({"slurm_gpus_per_node": "h100:1"}, "--gpus-per-node h100:1: a node of partition gpu has "),
+        ({"nodes": 99}, "^nodes=99: partition gpu has "),
+        ({"slurm_partition": "short", "timeout_min": 60}, "^timeout_min=60: partition short allows at most 00:10:00"),
+        ({"slurm_gpus_per_node": "h100:1"}, "^gpus_per_node h100:1: a node of partition gpu has "),
+        ({"mem_gb": 10**6}, "^slurm_mem=1000000G: .*; at most slurm_mem=[0-9]+; "),
     ],
-    ids=["nodes", "time", "gpus"],
+    ids=["nodes", "time", "gpus", "memory"],
 )
 def test_what_the_cluster_can_never_give_is_refused_as_submit_does(tmp_path, slurm, values, said):
     made = slurmddp.Executor(tmp_path / "logs")
@@ -486,11 +508,14 @@ def test_what_the_cluster_can_never_give_is_refused_as_submit_does(tmp_path, slu
 @pytest.mark.parametrize(
     ("settings", "values", "said"),
     [
-        ({}, {"slurm_partition": "nosuch"}, r"^--partition: 'nosuch' does not exist; [^;]*$"),
-        ({}, {"slurm_setup": ["if true; then"]}, "^setup: bash cannot parse these lines: .*; correct them$"),
-        ({"python": "/no/such/python"}, {}, "^--python: there is no program '/no/such/python' here; check Executor"),
+        ({}, {"slurm_partition": "nosuch"}, r"^slurm_partition: 'nosuch' does not exist; [^;]*$"),
+        ({}, {"slurm_setup": ["if true; then"]}, "^slurm_setup: bash cannot parse these lines: .*; correct them$"),
+        ({"python": "/no/such/python"}, {}, r"^Executor\(python=...\): there is no program '/no/such/python' here; "),
+        ({}, {"slurm_srun_args": ["-v", "--nosuch=3"]}, "^slurm_srun_args: .* srun's options: -v --nosuch=3$"),
+        ({}, {"slurm_srun_args": ["nosuch"]}, "^slurm_srun_args: not all of these are among srun's options: nosuch$"),
+        ({}, {"slurm_additional_parameters": {"srun": ["nosuch"]}}, "^slurm_srun_args: .*: --nosuch$"),
     ],
-    ids=["partition", "set-up", "python"],
+    ids=["partition", "set-up", "python", "srun", "a program", "srun among the others"],
 )
 def test_what_would_end_the_job_on_its_node_is_refused_before_the_queue(tmp_path, settings, values, said):
     made = slurmddp.Executor(tmp_path / "logs", **settings)
@@ -553,9 +578,16 @@ def test_the_views_find_a_job_by_its_id(jobs, wait_for_job, slurm_env, tmp_path,
     assert "submit it again as you did before" in said and "slurmddp submit" not in said
     assert "rank 0\n" in view("logs", ranks.job_id) and "rank 3\n" in view("logs", ranks.job_id, "--rank", "3")
     assert "rank 2 n2 | rank 2\n" in view("logs", ranks.job_id, "--all")
+    jobs["preempted"].result()
+    first, second = (view("logs", jobs["preempted"].job_id, "--attempt", name) for name in ("0.0", "1.0"))
+    assert "start 1 at 0\n" in first and "start 2" not in first
+    assert "start 2 at" in second and "start 1" not in second
+    assert view("logs", jobs["preempted"].job_id, "--attempt", "all").count("start 1 at 0\n") == 1
     assert "no such luck" in view("logs", failed.job_id, "--errors")
     assert f"submitit (job {failed.job_id}), FAILED: the program raised" in view("diagnose", failed.job_id)
     assert "a job has ranks only while it runs" in view("stacks", failed.job_id)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert f"submitit: job {failed.job_id} is FAILED" in view("status", failed.job_id)  # by its files alone
 
 
 def record_end(folder, job_id, text):
@@ -849,7 +881,7 @@ def test_output_that_is_no_text_hides_none(tmp_path):
 
 def test_a_second_array_that_is_refused_leaves_word_of_the_first(tmp_path, monkeypatch):
     def submit(*_, **__):
-        if made._submitted:
+        if made._numbers:
             raise ClusterError("sbatch refused the job: QOSMaxSubmitJobPerUserLimit")
         return JobId("17"), ""
 
