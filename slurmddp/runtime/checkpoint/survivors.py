@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from slurmddp.errors import FencedError, RankError
@@ -45,7 +46,7 @@ class Survivor:
         self._attempt = f"{session.job}.{session.attempt}"
         self._parameters = [one for module in training.modules.values() for one in module.parameters()]
         self._known = set(map(id, self._parameters))
-        self._gpu = Gpu(session.device, self._parameters) if session.device.type == "cuda" else None
+        self._gpu: Gpu | None = None
         self._ends: list[StepEnd] = []
         """Of the last two finished steps, with the states of schedulers and the like; none that cannot be saved."""
         self._start = self._finished = -1
@@ -69,18 +70,22 @@ class Survivor:
         """Keep the state after each step from now on, where that is possible; all ranks together."""
         self.end()
         session = self._session
-        if self._store and session.control and not self._training.divided and self._is_on_host():
+        if self._store and session.control and not self._training.divided and self._is_in_reach():
+            self._gpu = Gpu(session.device, self._parameters) if session.device.type == "cuda" else None
             self._partners = Partners(session, session.control, two_ways(session.world_size))
             self._buffers = Buffers({name: unwrap(module) for name, module in self._training.modules.items()})
             self._hook = register_optimizer_step_pre_hook(self._note_begun)
             self._start, self._finished = step, -1
             self.keep(step)
 
-    def _is_on_host(self) -> bool:
-        """Return whether all that only this rank has is in the host's memory, where it is read in each step."""
-        own = [self._training.collect_own(with_buffers=False)]
+    def _is_in_reach(self) -> bool:
+        """Return whether no step has to wait for a GPU, as it would for buffers there, and the parameters are plain."""
+        if self._session.device.type == "cpu":
+            return True
         buffers = [buffer for module in self._training.modules.values() for buffer in module.buffers()]
-        return all(leaf.is_cpu for leaf in leaves(own + buffers) if isinstance(leaf, torch.Tensor))
+        own = leaves([self._training.collect_own(with_buffers=False), buffers])
+        has_plain = all(type(one) is nn.Parameter and one.layout is torch.strided for one in self._parameters)
+        return has_plain and all(leaf.is_cpu for leaf in own if isinstance(leaf, torch.Tensor))
 
     def _pack(self) -> bytes:
         broadcast = () if self._session.is_main else self._training.find_broadcast()
