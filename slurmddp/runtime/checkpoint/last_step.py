@@ -39,8 +39,8 @@ class LastStep:
         self._is_forgotten = False
         self._is_final = True
         """Whether no step has changed what was sent before its end."""
-        self._sent = self._own = OwnState(self._rank.attempt, -1, self._rank.rank, is_early=True, state=b"")
-        """This rank's state that was sent last, and that of the last finished step."""
+        self._sent = OwnState(self._rank.attempt, -1, self._rank.rank, is_early=True, state=b"")
+        """This rank's state that was sent last; as long as `_end` is held, that of the last finished step."""
         self._partners = Partners(self._rank, stop.group, range(1, self._rank.world_size))
 
     def _pack(self) -> bytes:
@@ -58,7 +58,7 @@ class LastStep:
 
     def finish(self, step: int) -> None:
         """Note a finished step, unless it has changed what was sent."""
-        self._step, self._own = step, self._sent
+        self._step = step
         self._is_final = self._is_final and self._pack() == self._sent.state
         self._end = StepEnd(step, self._parameters) if self._is_final and step == self._sent.step else None
 
@@ -77,7 +77,7 @@ class LastStep:
 
     def _read(self) -> list[State]:
         """Return what each rank had after that step; raise RankError where a rank may have had something else."""
-        known = open_states(seal(self._rank.secret, self._own) + self._partners.kept(self._rank.secret))
+        known = open_states(seal(self._rank.secret, self._sent) + self._partners.kept(self._rank.secret))
         found = [one for one in known if one.step == self._step and not one.is_early]
         states = {one.rank: one.state for one in found}
         if len(states) < self._rank.world_size and not self._is_alike:

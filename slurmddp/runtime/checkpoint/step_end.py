@@ -47,22 +47,18 @@ class StepEnd:
     """The end of the step that is just over."""
 
     def __init__(self, step: int, tensors: Tensors, others: Any = None, gpu: Gpu | None = None) -> None:
-        self.step, self.others, self._tensors, self._gpu = step, others, tensors, gpu
-        self._traces = traces_of(tensors)
+        self.step, self.others, self._gpu, self._traces = step, others, gpu, traces_of(tensors)
         self._has_same_bytes: Answer = gpu.keep_first_bytes() if gpu else lambda: True
         self.is_reached: Answer = gpu.mark() if gpu else lambda: True
-        self._is_left: Answer | None = None
-        """Whether the next optimizer has begun; None before it was asked to."""
+        self._is_left: Answer = lambda: traces_of(tensors) != self._traces
 
     def leave(self) -> None:
-        """Note that an optimizer begins, and whether something has changed the tensors before."""
-        is_same = self._gpu is not None and traces_of(self._tensors) == self._traces
-        self._is_left = self._gpu.mark() if self._gpu and is_same else lambda: True
+        """Note that the next optimizer begins, on a GPU behind all that is queued."""
+        self._is_left = self._gpu.mark() if self._gpu and not self._is_left() else lambda: True
 
     def is_held(self) -> bool:
         """Return whether the tensors are those of this end, also behind what was read before this call."""
-        is_left = self._is_left() if self._is_left else traces_of(self._tensors) != self._traces
-        return not is_left and self.is_reached() and self._has_same_bytes()
+        return not self._is_left() and self.is_reached() and self._has_same_bytes()
 
 
 def traces_of(tensors: Tensors) -> list[tuple[int, Any]]:
