@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from gpu_device import leave_without_gpu
 from programs import HERE, ROOT
 
 PARTS = {
@@ -25,18 +26,11 @@ PARTS = {
     "notice": "a notice in the training loop",
     "flight": "the flight recorder",
     "paths": "bf16, torch.compile and FSDP2",
+    "survivors": "ranks that save after another was killed",
     "loop": "the worker against a hand-written loop",
 }
 LIMIT_S = 480
 """For a part."""
-NO_GPU = 3
-
-
-def why_no_gpu() -> str:
-    """Return why there is no GPU to measure; empty when there is one."""
-    if torch.version.cuda is None:
-        return f"torch {torch.__version__} was built without CUDA"
-    return "" if torch.cuda.is_available() else f"torch {torch.__version__} finds none"
 
 
 def machine() -> Iterator[str]:
@@ -82,10 +76,7 @@ def main(words: list[str]) -> int:
     unknown = sorted({*chosen} - {*PARTS})
     if unknown:
         sys.exit(f"{' '.join(unknown)}: there are {' '.join(PARTS)}, and --cpu")
-    reason = why_no_gpu()
-    if reason and not flags:
-        print(f"no GPU: {reason}; --cpu tries the parts that can run without one")
-        return NO_GPU
+    leave_without_gpu(flags)
     print(*machine(), sep="\n", flush=True)
     failed = list(filter(None, (measure(part, flags) for part in chosen)))
     if failed:

@@ -9,6 +9,7 @@ from typing import TypeVar
 import torch
 from rows import Row, print_rows, seconds
 
+NO_GPU = 3
 FAILED = "FAILED"
 """How a line begins that makes the status of a part 1."""
 
@@ -66,6 +67,21 @@ class Bench:
         return statistics.median(self.matmul_flops(dtype))
 
 
+def why_no_gpu() -> str:
+    """Return why there is no GPU to measure; empty when there is one."""
+    if torch.version.cuda is None:
+        return f"torch {torch.__version__} was built without CUDA"
+    return "" if torch.cuda.is_available() else f"torch {torch.__version__} finds none"
+
+
+def leave_without_gpu(words: list[str], part: str = "the parts that can run without one") -> None:
+    """End the program, with the reason, where there is no GPU and no --cpu."""
+    reason = why_no_gpu()
+    if reason and "--cpu" not in words:
+        print(f"no GPU: {reason}; --cpu tries {part}")
+        sys.exit(NO_GPU)
+
+
 def bench_of(words: list[str]) -> Bench:
     """Return the CPU for --cpu, else the first GPU."""
     return Bench(torch.device("cpu") if "--cpu" in words else torch.device("cuda", 0))
@@ -73,6 +89,7 @@ def bench_of(words: list[str]) -> Bench:
 
 def print_part(lines: Callable[[Bench], Iterable[Line]]) -> None:
     """Print what a part yields; end with status 1 when something has failed."""
+    leave_without_gpu(sys.argv[1:], "it without one")
     failed = False
     for line in lines(bench_of(sys.argv[1:])):
         if isinstance(line, Row):

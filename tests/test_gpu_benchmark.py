@@ -5,13 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-PROGRAM = Path(__file__).parents[1] / "benchmarks" / "gpu.py"
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+PROGRAM = BENCHMARKS / "gpu.py"
 
 
-def run(*words: str) -> subprocess.CompletedProcess[str]:
+def run(*words: str, program: Path = PROGRAM) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     return subprocess.run(
-        [sys.executable, str(PROGRAM), *words],
+        [sys.executable, str(program), *words],
         env=environment,
         capture_output=True,
         text=True,
@@ -25,6 +26,12 @@ def test_without_a_gpu_it_is_one_line():
     assert done.returncode == 3
     assert done.stdout.startswith("no GPU: torch ") and done.stdout.count("\n") == 1
     assert done.stdout.endswith("; --cpu tries the parts that can run without one\n")
+
+
+def test_without_a_gpu_a_part_says_so_too():
+    done = run(program=BENCHMARKS / "gpu_survivors.py")
+    assert done.returncode == 3
+    assert done.stdout.startswith("no GPU: torch ") and done.stdout.endswith("; --cpu tries it without one\n")
 
 
 def test_the_flight_recorder_is_tried_on_the_cpu():

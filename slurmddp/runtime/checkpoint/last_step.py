@@ -15,7 +15,7 @@ from torch import nn
 from slurmddp.errors import RankError
 from slurmddp.runtime.checkpoint.own_states import Buffers, OwnState, Partners, open_states, pack, seal
 from slurmddp.runtime.checkpoint.staging import State
-from slurmddp.runtime.checkpoint.survivors import traces_of
+from slurmddp.runtime.checkpoint.step_end import StepEnd
 from slurmddp.runtime.launch.process import print_line
 from slurmddp.runtime.stopping.consensus import LoopStop
 
@@ -34,13 +34,13 @@ class LastStep:
         self._buffers = Buffers({"model": module} if self._rank.is_main else {})
         self._step = -1
         """The last finished one."""
-        self._traces: list[tuple[int, bytes]] | None = None
-        """Of each parameter after that step; None where this rank cannot save it."""
+        self._end: StepEnd | None = None
+        """Of that step; None where this rank cannot save it."""
         self._is_forgotten = False
         self._is_final = True
         """Whether no step has changed what was sent before its end."""
-        self._sent = self._own = OwnState(self._rank.attempt, -1, self._rank.rank, is_early=True, state=b"")
-        """This rank's state that was sent last, and that of the last finished step."""
+        self._sent = OwnState(self._rank.attempt, -1, self._rank.rank, is_early=True, state=b"")
+        """This rank's state that was sent last; as long as `_end` is held, that of the last finished step."""
         self._partners = Partners(self._rank, stop.group, range(1, self._rank.world_size))
 
     def _pack(self) -> bytes:
@@ -54,17 +54,17 @@ class LastStep:
         if not self._is_alike:
             self._partners.send(seal(self._rank.secret, self._sent))
             self._partners.receive()
-        self._traces, self._is_forgotten = None, False
+        self._end, self._is_forgotten = None, False
 
     def finish(self, step: int) -> None:
         """Note a finished step, unless it has changed what was sent."""
-        self._step, self._own = step, self._sent
+        self._step = step
         self._is_final = self._is_final and self._pack() == self._sent.state
-        self._traces = traces_of(self._parameters) if self._is_final and step == self._sent.step else None
+        self._end = StepEnd(step, self._parameters) if self._is_final and step == self._sent.step else None
 
     def forget(self) -> None:
         """Note that something follows the last step, such as an evaluation, which a resumed training would not do."""
-        self._traces, self._is_forgotten = None, self._step >= 0
+        self._end, self._is_forgotten = None, self._step >= 0
 
     def renew(self) -> None:
         """Share the last step again, if it was forgotten: what followed is over."""
@@ -73,11 +73,11 @@ class LastStep:
             self.finish(self._step)
 
     def _is_held(self) -> bool:
-        return self._traces is not None and traces_of(self._parameters) == self._traces
+        return self._end is not None and self._end.is_held()
 
     def _read(self) -> list[State]:
         """Return what each rank had after that step; raise RankError where a rank may have had something else."""
-        known = open_states(seal(self._rank.secret, self._own) + self._partners.kept(self._rank.secret))
+        known = open_states(seal(self._rank.secret, self._sent) + self._partners.kept(self._rank.secret))
         found = [one for one in known if one.step == self._step and not one.is_early]
         states = {one.rank: one.state for one in found}
         if len(states) < self._rank.world_size and not self._is_alike:

@@ -8,17 +8,16 @@ next start rank 0 makes an ordinary checkpoint of them, where nothing is missing
 """
 
 from __future__ import annotations
-import ctypes
 import hashlib
 import json
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
+from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from slurmddp.errors import FencedError, RankError
@@ -26,28 +25,30 @@ from slurmddp.runs.files import write_whole
 from slurmddp.runs.layout import SURVIVED
 from slurmddp.runs.training_events import Checkpoint
 from slurmddp.runtime.checkpoint.own_states import Buffers, OwnState, Partners, open_states, pack, seal, two_ways
-from slurmddp.runtime.checkpoint.staging import State, map_tensors
+from slurmddp.runtime.checkpoint.staging import map_tensors
+from slurmddp.runtime.checkpoint.step_end import Gpu, StepEnd
 from slurmddp.runtime.checkpoint.store import Store, save_parts
-from slurmddp.runtime.checkpoint.training_state import MODEL, RANKS, STATE, TrainingState, parameters_of, unwrap
+from slurmddp.runtime.checkpoint.training_state import MODEL, RANKS, STATE, TrainingState, leaves, parameters_of, unwrap
 from slurmddp.runtime.exiting.record import write_event
 from slurmddp.runtime.launch.process import print_line
 from slurmddp.runtime.session import Session
+
+REACH_LIMIT_S: Final = 3.0
+"""For a GPU to reach the end of the last step, if its kernels wait for no other rank."""
 
 
 class Survivor:
     """What this rank keeps after each step, and saves when the attempt fails."""
 
     def __init__(self, training: TrainingState, session: Session, store: Store | None) -> None:
-        """Keep nothing without a store, alone, on a GPU, or where parts are divided among the ranks."""
+        """Keep nothing without a store, alone, where parts are divided, or where each step would wait for a GPU."""
         self._training, self._session, self._store = training, session, store
+        self._attempt = f"{session.job}.{session.attempt}"
         self._parameters = [one for module in training.modules.values() for one in module.parameters()]
         self._known = set(map(id, self._parameters))
-        self._tensors: list[torch.Tensor] = []
-        """What a survivor saves as it is."""
-        self._traces: list[tuple[int, bytes]] | None = None
-        """Of each of them after the last finished step; None where this rank cannot save it."""
-        self._others: State = {}
-        """The states of schedulers and the like after that step, and the options of the optimizers."""
+        self._gpu: Gpu | None = None
+        self._ends: list[StepEnd] = []
+        """Of the last two finished steps, with the states of schedulers and the like; none that cannot be saved."""
         self._start = self._finished = -1
         """The step of the start, and the last finished one."""
         self._has_begun = False
@@ -68,13 +69,23 @@ class Survivor:
     def begin(self, step: int) -> None:
         """Keep the state after each step from now on, where that is possible; all ranks together."""
         self.end()
-        on_gpu, session = self._session.device.type != "cpu", self._session
-        if self._store and session.control and not (on_gpu or self._training.divided):
+        session = self._session
+        if self._store and session.control and not self._training.divided and self._is_in_reach():
+            self._gpu = Gpu(session.device, self._parameters) if session.device.type == "cuda" else None
             self._partners = Partners(session, session.control, two_ways(session.world_size))
             self._buffers = Buffers({name: unwrap(module) for name, module in self._training.modules.items()})
             self._hook = register_optimizer_step_pre_hook(self._note_begun)
             self._start, self._finished = step, -1
             self.keep(step)
+
+    def _is_in_reach(self) -> bool:
+        """Return whether no step has to wait for a GPU, as it would for buffers there, and the parameters are plain."""
+        if self._session.device.type == "cpu":
+            return True
+        buffers = [buffer for module in self._training.modules.values() for buffer in module.buffers()]
+        own = leaves([self._training.collect_own(with_buffers=False), buffers])
+        has_plain = all(type(one) is nn.Parameter and one.layout is torch.strided for one in self._parameters)
+        return has_plain and all(leaf.is_cpu for leaf in own if isinstance(leaf, torch.Tensor))
 
     def _pack(self) -> bytes:
         broadcast = () if self._session.is_main else self._training.find_broadcast()
@@ -88,6 +99,8 @@ class Survivor:
                 self._send(self._partners, self._keep_own(self._finished + 1, self._early, is_early=True))
             self._exchange(self._partners)  # before a rank can finish the step
             self._has_begun = self._is_noticed = True
+            for end in self._ends[-1:]:
+                end.leave()
 
     def _send(self, partners: Partners, *states: OwnState) -> None:
         partners.send(seal(self._session.secret, *states))
@@ -105,24 +118,28 @@ class Survivor:
         if not self._has_begun:
             self._exchange(self._partners)
         is_first, packed = self._finished == self._start, self._pack()
-        self._finished, self._traces = step, None
+        self._finished, before, self._ends = step, self._ends[-1:], []
         self._is_proven = packed == self._early != b""
-        self._tensors = [*self._parameters]
-        self._others = map_tensors(self._training.collect_others(), self._watch)
+        tensors: list[torch.Tensor] = [*self._parameters]
+
+        def keep_tensor(_: object, tensor: torch.Tensor) -> torch.Tensor:
+            if self._gpu and tensor.is_cpu:
+                return tensor.clone()  # it is ahead of the GPU
+            tensors.append(tensor)
+            return tensor
+
+        others = map_tensors(self._training.collect_others(with_states=bool(self._gpu)), keep_tensor)
         own = self._keep_own(step, packed, is_early=False)
-        self._traces = traces_of(self._tensors) if packed and self._is_noticed else None
+        if packed and self._is_noticed:
+            self._ends = [*before, StepEnd(step, tensors, others, self._gpu)]
         self._early, self._is_sent, self._has_begun = b"", False, False
         if is_first or not self._is_proven:  # else they have it since its gradients were there
             self._send(self._partners, own)
             self._is_sent = not is_first  # after the first step, all ranks send one message more
 
     def _keep_own(self, step: int, packed: bytes, *, is_early: bool) -> OwnState:
-        own = self._own[step % 3] = OwnState(_name(self._session), step, self._session.rank, is_early, packed)
+        own = self._own[step % 3] = OwnState(self._attempt, step, self._session.rank, is_early, packed)
         return own
-
-    def _watch(self, _: object, tensor: torch.Tensor) -> torch.Tensor:
-        self._tensors.append(tensor)
-        return tensor
 
     def save(self) -> None:
         """Save the last finished step, if this rank still holds it, and what it keeps of itself and its partners.
@@ -131,20 +148,21 @@ class Survivor:
         """
         if not self._store or not self._partners:
             return
-        folder = self._store.folder / f".survived-{_name(self._session)}"
+        folder = self._store.folder / f".survived-{self._attempt}"
         try:
             self._store.check_owner()
             folder.mkdir(mode=0o700, exist_ok=True)
             own = seal(self._session.secret, *[*self._own.values()])
             write_whole(folder / str(self._session.rank), bytes(own) + self._partners.kept(self._session.secret))
-            if self._is_held():
-                self._save_step(self._store, folder / f"step-{self._finished:09d}")
+            with self._gpu.reading() if self._gpu else nullcontext():
+                if end := self._find_held():
+                    self._save_step(self._store, folder / f"step-{end.step:09d}", end)
         except OSError as error:
             print_line(f"rank {self._session.rank} could not save step {self._finished}: {error.strerror or error}")
 
-    def _save_step(self, store: Store, folder: Path) -> None:
+    def _save_step(self, store: Store, folder: Path, end: StepEnd) -> None:
         """Save what all ranks have in common, as the first one; else only its digest."""
-        rank, step, is_first = self._session.rank, self._finished, False
+        rank, step, is_first = self._session.rank, end.step, False
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
             is_first = True
@@ -152,14 +170,17 @@ class Survivor:
         if is_first:
             files = self._training.collect_files(step)
             parts = files[STATE]["parts"]
-            parts.update(self._others["parts"])
-            for name, options in self._others["options"].items():
+            parts.update(end.others["parts"])
+            for name, options in end.others["options"].items():
                 for group, kept in zip(parts[name]["param_groups"], options):
                     group.update(kept)
-            save_parts(files, folder)
+            for name, states in end.others["states"].items():  # one that has been made since is left out
+                parts[name]["state"] = dict(zip(parts[name]["state"], states))
+            save_parts(map_tensors(files, lambda _, tensor: tensor.detach().cpu()), folder)
             store.check_owner()
-            if self._is_held():  # still
-                note = {"attempt": _name(self._session), "step": step, "world_size": self._session.world_size}
+            if end.is_held():  # still
+                note = {"attempt": self._attempt, "step": step, "world_size": self._session.world_size}
+                note["digests"] = 2 if self._gpu else 1
                 write_whole(folder / SURVIVED, json.dumps(note).encode())
                 print_line(f"rank {rank} saved step {step}, the last finished one")
 
@@ -167,11 +188,15 @@ class Survivor:
         """Return the SHA-256 of all parameters."""
         digest = hashlib.sha256()
         for parameter in self._parameters:
-            digest.update(parameter.detach().reshape(-1).view(torch.uint8).numpy().tobytes())
+            digest.update(parameter.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
         return digest.digest()
 
-    def _is_held(self) -> bool:
-        return not self._has_begun and traces_of(self._tensors) == self._traces
+    def _find_held(self) -> StepEnd | None:
+        """Return the newest step end that this rank still holds."""
+        until = time.monotonic() + REACH_LIMIT_S
+        while self._ends and not self._ends[-1].is_reached() and time.monotonic() < until:
+            time.sleep(0.02)
+        return next((end for end in reversed(self._ends) if end.is_held()), None)
 
     def leave_loop(self) -> None:
         """Ask nothing more of the other ranks: this one may go on alone."""
@@ -183,40 +208,44 @@ class Survivor:
         self.leave_loop()
         if self._partners:
             self._exchange(self._partners)
-        self._traces, self._partners, self._hook, self._own = None, None, None, {}
+        self._ends, self._partners, self._hook, self._own = [], None, None, {}
         self._early, self._is_sent, self._has_begun, self._is_proven = b"", False, False, False
 
 
 def adopt(store: Store, session: Session) -> None:
     """Make a checkpoint of the newest step that survivors have saved and of which nothing is missing, on rank 0."""
-    began, notes = time.monotonic(), sorted(_read_notes(store), key=lambda one: one[1]["step"], reverse=True)
+    began, notes = time.monotonic(), [*store.folder.glob(f".survived-*/*/{SURVIVED}")]
     newest = store.newest() if notes else None
-    for folder, note in notes:
-        if newest and note["step"] <= newest.step:
+    for path in sorted(notes, key=lambda one: one.parent.name, reverse=True):
+        step = int(path.parent.name.removeprefix("step-"))
+        if newest and step <= newest.step:
             break
         try:
-            _adopt_step(store, session, folder, note)
+            _adopt_step(store, session, path.parent, step)
         except FencedError:
             raise
         except Exception as error:  # noqa: BLE001 - damaged files raise anything, and the older checkpoint is there
             why = str(error) or type(error).__name__
-            session.print(f"step {note['step']}, saved by a survivor, cannot be used: {why}")
+            session.print(f"step {step}, saved by a survivor, cannot be used: {why}")
             continue
-        write_event(session, Checkpoint(step=note["step"], held_s=0.0, write_s=time.monotonic() - began))
+        write_event(session, Checkpoint(step=step, held_s=0.0, write_s=time.monotonic() - began))
         break
     for left in store.folder.glob(".survived-*"):
         store.check_owner()
         shutil.rmtree(left, ignore_errors=True)
 
 
-def _adopt_step(store: Store, session: Session, folder: Path, note: Mapping[str, Any]) -> None:
+def _adopt_step(store: Store, session: Session, folder: Path, step: int) -> None:
     """Make a checkpoint of what survivors have saved in a folder; raise an error if that is not possible."""
-    step, ranks = note["step"], range(note["world_size"])
-    own = _read_own(folder.parent, note["attempt"], step)
+    note = json.loads((folder / SURVIVED).read_bytes())
+    ranks, own = range(note["world_size"]), _read_own(folder.parent, note["attempt"], step)
     if gone := [rank for rank in ranks if rank not in own]:
         raise RankError(f"the state of {session.list_ranks(gone)} is lost")
-    if len({file.read_bytes() for file in folder.glob("*.digest")}) > 1:
+    digests = [file.read_bytes() for file in folder.glob("*.digest")]
+    if len({*digests}) > 1:
         raise RankError("the ranks' parameters differ")
+    if len(digests) < note.get("digests", 1):
+        raise RankError("on a GPU, two ranks must hold the same parameters, and only one did")
     if early := [rank for rank in ranks if own[rank].is_early]:
         session.print(
             f"{session.list_ranks(early)} was lost in step {step - 1}: random numbers and buffers are from within it, "
@@ -232,31 +261,8 @@ def _adopt_step(store: Store, session: Session, folder: Path, note: Mapping[str,
     store.write(step, {**parts, RANKS: states}, by)
 
 
-def _read_notes(store: Store) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    """Yield what survivors have saved in full."""
-    for path in store.folder.glob(f".survived-*/*/{SURVIVED}"):
-        with suppress(OSError, ValueError):
-            yield path.parent, json.loads(path.read_bytes())
-
-
 def _read_own(folder: Path, attempt: str, step: int) -> dict[int, OwnState]:
     """Return the states of the ranks after a step, and of a rank that did not reach its end that after its forward."""
     files = [path.read_bytes() for path in folder.iterdir() if path.is_file()]
     found = [one for content in files for one in open_states(content) if (one.attempt, one.step) == (attempt, step)]
     return {one.rank: one for one in sorted(found, key=lambda one: one.is_early, reverse=True)}
-
-
-def traces_of(tensors: Iterable[torch.Tensor]) -> list[tuple[int, bytes]]:
-    """Return of each tensor how often it was changed, as autograd counts it, and its first bytes.
-
-    What is written through `.data`, as an average of the weights is for an evaluation, autograd does not count.
-    """
-    return [(tensor._version, _first_bytes(tensor)) for tensor in tensors]  # noqa: SLF001 - of autograd, which counts
-
-
-def _first_bytes(tensor: torch.Tensor) -> bytes:
-    return ctypes.string_at(tensor.data_ptr(), min(tensor.nbytes, 8)) if tensor.layout is torch.strided else b""
-
-
-def _name(session: Session) -> str:
-    return f"{session.job}.{session.attempt}"

@@ -71,15 +71,17 @@ class TrainingState:
         check_plain(_states_of(self._replicated))
         check_plain(_states_of(self._own))
 
-    def collect_others(self) -> State:
+    def collect_others(self, *, with_states: bool = False) -> State:
         """Return the states of the parts that are neither modules nor optimizers, and the optimizers' options."""
-        parts, options = State(), State()
+        parts, options, states = State(), State(), State()
         for name, part in self._replicated.items():
             if isinstance(part, torch.optim.Optimizer):
                 options[name] = [{key: group[key] for key in group if key != "params"} for group in part.param_groups]
+                if with_states:
+                    states[name] = [*part.state.values()]
             elif not isinstance(part, nn.Module):
                 parts[name] = state_of(part)
-        return {"parts": parts, "options": options}
+        return {"parts": parts, "options": options, "states": states}
 
     def collect_files(self, step: int) -> dict[str, Any]:
         """Return the contents of model.pt and state.pt; nothing is copied."""
@@ -225,7 +227,7 @@ def is_divided(part: Stateful) -> bool:
     inner = part.modules() if isinstance(part, nn.Module) else ()
     if any(_is(module, "torch.distributed.fsdp", "FullyShardedDataParallel") for module in inner):
         raise RankError("a FullyShardedDataParallel cannot be saved; use torch.distributed.fsdp.fully_shard instead")
-    tensors = parameters_of(part) if isinstance(part, torch.optim.Optimizer) else _leaves(state_of(part))
+    tensors = parameters_of(part) if isinstance(part, torch.optim.Optimizer) else leaves(state_of(part))
     return is_zero(part) or any(map(_is_dtensor, tensors))
 
 
@@ -239,10 +241,11 @@ def _is(value: Any, module: str, name: str) -> bool:
     return loaded is not None and isinstance(value, getattr(loaded, name))
 
 
-def _leaves(value: Any) -> Iterator[Any]:
+def leaves(value: Any) -> Iterator[Any]:
+    """Yield what dicts, lists and tuples hold, at any depth."""
     if isinstance(value, (dict, list, tuple)):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from _leaves(item)
+            yield from leaves(item)
     else:
         yield value
 

@@ -1,5 +1,6 @@
 """What a rank keeps after each step, what a survivor saves, and what the next start makes of it."""
 
+import contextlib
 import json
 import multiprocessing
 import random
@@ -14,11 +15,12 @@ from torch import nn
 from slurmddp.errors import FencedError
 from slurmddp.runtime.checkpoint import survivors
 from slurmddp.runtime.checkpoint.own_states import OwnState, is_sealed, seal
+from slurmddp.runtime.checkpoint.step_end import Gpu
 from slurmddp.runtime.checkpoint.store import Store, ensure_identity
 from slurmddp.runtime.checkpoint.survivors import Survivor, adopt
 from slurmddp.runtime.checkpoint.training_state import TrainingState
 
-CPU = torch.device("cpu")
+CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 
 
 class Partners:
@@ -44,7 +46,7 @@ class Partners:
 class Rank:
     """One of two ranks that train the same model, without a group."""
 
-    def __init__(self, folder, number, said, norm=nn.BatchNorm1d):
+    def __init__(self, folder, number, said, norm=nn.BatchNorm1d, device=CPU):
         torch.manual_seed(0)
         self.model = nn.Sequential(nn.Linear(4, 4), norm(4), nn.Dropout(0.5))
         self.optimizer = torch.optim.AdamW(self.model.parameters())
@@ -52,7 +54,7 @@ class Rank:
         shared = {"optimizer": self.optimizer, "schedule": self.schedule}
         self.training = TrainingState(model=self.model, shared=shared, own={}, device=CPU)
         self.session = SimpleNamespace(
-            device=CPU,
+            device=device,
             control=object(),
             rank=number,
             world_size=2,
@@ -255,7 +257,7 @@ def test_after_the_loop_was_left_a_rank_waits_for_no_other_and_still_saves_what_
     assert adopted(ranks).step == 4
     ranks[1].loss.backward()
     ranks[1].optimizer.step()
-    assert not ranks[1].survivor._is_held()
+    assert not ranks[1].survivor._find_held()
 
 
 def test_nothing_is_saved_once_an_optimizer_has_begun(ranks):
@@ -362,3 +364,182 @@ def test_a_normal_number_that_numpy_has_left_over_is_in_the_state():
     np.random.standard_normal()  # noqa: NPY002
     used = training.collect_own()["random"]["numpy"]
     assert (left[3], used[3]) == (1, 0) and torch.equal(left[1], used[1])
+
+
+class StandInGpu(Gpu):
+    """Stands in for a GPU: its memory is the host's, and how much of the queue is done the test says."""
+
+    def __init__(self, _, parameters):
+        self._first = [one.detach().as_strided((1,), (1,)).view(torch.uint8) for one in parameters]
+        self.queued, self.done = 0, float("inf")
+
+    def mark(self):
+        self.queued += 1
+        return lambda number=self.queued: number <= self.done
+
+    @contextlib.contextmanager
+    def reading(self):
+        yield
+
+
+@pytest.fixture
+def on_gpu(tmp_path, said, monkeypatch):
+    """Two ranks on stand-ins of GPUs after four steps."""
+    (tmp_path / "checkpoints").mkdir()
+    monkeypatch.setattr(survivors, "Partners", Partners)
+    monkeypatch.setattr(survivors, "Gpu", StandInGpu)
+    monkeypatch.setattr(survivors, "REACH_LIMIT_S", 0)
+    monkeypatch.setattr(Partners, "ranks", {})
+    monkeypatch.setattr(survivors, "write_event", lambda *_: None)
+    made = [Rank(tmp_path / "checkpoints", number, said, device=CUDA) for number in range(2)]
+    for step in range(1, 5):
+        for rank in made:
+            rank.step(step)
+    return made
+
+
+def gpu_of(rank):
+    return rank.survivor._gpu
+
+
+def stop_at_end(gpu):
+    """The GPU has done all that was queued until now, and does no more."""
+    gpu.done = gpu.queued
+
+
+def queue_step(rank, number):
+    """Take a step of which the GPU does nothing, only what the host itself has of the optimizer's state is changed."""
+    stop_at_end(gpu_of(rank))
+    on_device = [*rank.model.parameters()]
+    on_device += [state[key] for state in rank.optimizer.state.values() for key in ("exp_avg", "exp_avg_sq")]
+    held = [tensor.detach().clone() for tensor in on_device]
+    rank.step(number)
+    for tensor, content in zip(on_device, held, strict=True):
+        tensor.data.copy_(content)
+
+
+def test_on_a_gpu_a_step_whose_end_is_reached_is_saved_where_two_ranks_agree(on_gpu):
+    wanted = {name: value.clone() for name, value in on_gpu[1].model.state_dict().items()}
+    for rank in on_gpu:
+        stop_at_end(gpu_of(rank))
+        rank.forward()
+    for rank in on_gpu:
+        rank.survivor.save()
+    saved = adopted(on_gpu)
+    assert saved.step == 4
+    model = on_gpu[0].store.load(saved, "model.pt")
+    assert all(torch.equal(model[name], wanted[name]) for name in ("0.weight", "0.bias", "1.weight"))
+
+
+def test_on_a_gpu_a_step_whose_end_is_not_reached_is_not_saved(on_gpu):
+    for rank in on_gpu:
+        gpu_of(rank).done = gpu_of(rank).queued - 1  # the optimizer of step 4 has begun
+        rank.survivor.save()
+    assert adopted(on_gpu) is None
+
+
+def test_it_is_waited_a_little_for_the_end(on_gpu, monkeypatch):
+    monkeypatch.setattr(survivors, "REACH_LIMIT_S", 10)
+    for rank in on_gpu:
+        gpu, answers = gpu_of(rank), iter([False, False])
+        rank.survivor._ends[-1].is_reached = lambda answers=answers: next(answers, True)
+        stop_at_end(gpu)
+        rank.survivor.save()
+    assert adopted(on_gpu).step == 4
+
+
+def test_on_a_gpu_what_one_rank_alone_has_held_is_refused(on_gpu, said):
+    on_gpu[1].survivor.save()
+    assert adopted(on_gpu) is None
+    assert said[-1].endswith("cannot be used: on a GPU, two ranks must hold the same parameters, and only one did")
+
+
+def test_on_a_gpu_ranks_that_differ_are_refused(on_gpu, said):
+    on_gpu[1].model[0].weight.data[3, 3] += 1
+    for rank in on_gpu:
+        rank.survivor.save()
+    assert adopted(on_gpu) is None
+    assert said[-1] == "step 4, saved by a survivor, cannot be used: the ranks' parameters differ"
+
+
+def test_a_step_that_is_only_queued_behind_a_lost_ranks_gradients_has_changed_nothing(on_gpu):
+    """Though the host has seen its end: its own tensors, as AdamW's numbers of steps, are put back."""
+    wanted = {name: value.clone() for name, value in on_gpu[1].model.named_parameters()}
+    moments = [state["exp_avg"].clone() for state in on_gpu[1].optimizer.state.values()]
+    schedule = on_gpu[1].schedule.state_dict()
+    for rank in on_gpu:
+        queue_step(rank, 5)
+        rank.schedule.step()
+    for rank in on_gpu:
+        assert {float(state["step"]) for state in rank.optimizer.state.values()} == {5}
+        rank.survivor.save()
+    saved = adopted(on_gpu)
+    assert saved.step == 4
+    model, parts = (on_gpu[0].store.load(saved, name) for name in ("model.pt", "state.pt"))
+    states = parts["parts"]["optimizer"]["state"]
+    assert all(torch.equal(model[name], wanted[name]) for name in wanted)
+    assert [float(state["step"]) for state in states.values()] == [4] * 4
+    assert all(torch.equal(state["exp_avg"], moment) for state, moment in zip(states.values(), moments, strict=True))
+    assert parts["parts"]["schedule"] == schedule
+    assert {float(state["step"]) for state in on_gpu[0].optimizer.state.values()} == {5}  # the training's own
+
+
+@pytest.mark.parametrize("change", [zero, swap_data])
+def test_what_was_changed_before_an_optimizer_was_queued_is_not_saved(on_gpu, change):
+    for rank in on_gpu:
+        change(rank.model[0].weight)
+        queue_step(rank, 5)
+        rank.survivor.save()
+    assert adopted(on_gpu) is None
+
+
+def test_what_is_written_through_data_on_a_gpu_is_seen_in_its_memory(on_gpu):
+    """There `traces_of` has the place of a tensor in place of its first bytes."""
+    for rank in on_gpu:
+        queue_step(rank, 5)  # from here on only the memory itself tells
+        rank.model[0].weight.data.zero_()
+        rank.survivor.save()
+    assert adopted(on_gpu) is None
+
+
+def test_an_optimizer_that_the_gpu_begins_while_it_is_read_makes_it_void(on_gpu, monkeypatch):
+    for rank in on_gpu:
+        queue_step(rank, 5)
+    plain = survivors.save_parts
+
+    def save_late(files, folder):
+        plain(files, folder)
+        for rank in on_gpu:
+            gpu_of(rank).done += 1
+
+    monkeypatch.setattr(survivors, "save_parts", save_late)
+    for rank in on_gpu:
+        rank.survivor.save()
+    assert adopted(on_gpu) is None
+
+
+def test_a_step_reads_nothing_of_a_gpus_memory(tmp_path, said, monkeypatch):
+    """To read it, the host would wait. Tensors of the device `meta` have no content: reading one raises an error."""
+    monkeypatch.setattr(survivors, "Partners", Partners)
+    monkeypatch.setattr(survivors, "Gpu", StandInGpu)
+    monkeypatch.setattr(Partners, "ranks", {})
+    with torch.device("meta"):
+        alone = Rank(tmp_path, 0, said, norm=nn.LayerNorm, device=CUDA)
+        for step in (1, 2, 3):
+            alone.step(step)
+        assert [end.step for end in alone.survivor._ends] == [2, 3]
+        with pytest.raises((NotImplementedError, RuntimeError)):
+            alone.survivor._ends[-1].is_held()
+
+
+def test_nothing_is_kept_where_each_step_would_have_to_wait_for_the_gpu(tmp_path, said, monkeypatch):
+    """As for the running means of BatchNorm."""
+    monkeypatch.setattr(survivors, "Partners", Partners)
+    monkeypatch.setattr(survivors, "Gpu", StandInGpu)
+    monkeypatch.setattr(Partners, "ranks", {})
+    with torch.device("meta"):
+        alone = Rank(tmp_path, 0, said, device=CUDA)
+    assert alone.survivor._partners is None
+    alone.survivor.keep(1)
+    alone.survivor.save()
+    assert not [*alone.store.folder.glob(".survived-*")]
