@@ -2,17 +2,19 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import click
 
 from slurmddp.cli.job_command import JobCommand, find_configuration, resolve_job
-from slurmddp.cli.request_options import fill
+from slurmddp.cli.request_options import fill, name_run
 from slurmddp.cli.screen import print_result
 from slurmddp.cluster.request import Request
 from slurmddp.config import configuration_files, job_files
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.config.resolve import BUILT_IN, find_remote, unknown_variables
+from slurmddp.errors import UsageError
 from slurmddp.text import escape_text, format_table, mask_secrets, wrap_text
 
 _RECORDED: Final = "the job file is the record of a run, which has every value"
@@ -30,6 +32,8 @@ def config(*, as_json: bool, **parameters: Any) -> None:
     """
     found = find_configuration()
     request = fill(resolve_job(parameters, found.files))
+    with suppress(UsageError):
+        request = name_run(request)
     report = _as_json(request, found)
     print_result(report, _format_report(report), as_json=as_json)
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -146,6 +147,18 @@ def fill(resolved: Resolved) -> Request:
     size = f"--gpus-per-node {spec.gpus_per_node}" if spec.gpus_per_node else f"--ntasks-per-node {spec.tasks_per_node}"
     print_reading(resolved, f"--nodes {spec.nodes} {size}")
     return leave_out_bad_nodes(request, print_message)
+
+
+def name_run(request: Request) -> Request:
+    """Return the request with the name of its run, as `submit` chooses it; print why it is not the usual one.
+
+    Raises UsageError for a program that is not there, and for a run whose record is damaged.
+    """
+    if not (Path(request.resolved.spec.runs_dir) / request.resolved.spec.job_name).exists():
+        return request
+    from slurmddp.submission.compatibility import choose_run
+
+    return choose_run(request, os.environ, notice=print_message, ask=lambda _: None)
 
 
 def with_ranks(resolved: Resolved, computed: Collection[str] = ()) -> Resolved:
