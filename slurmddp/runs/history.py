@@ -118,6 +118,12 @@ class AttemptEvents(_Events):
         return self.events[-1].time
 
     @property
+    def queued(self) -> float:
+        """When Slurm put the job into the queue before this start; 0 when it is not known."""
+        start = self.last("attempt_start")
+        return (start.number("queued") if start else None) or 0.0
+
+    @property
     def hang(self) -> Event | None:
         """The hang in which its ranks are, or were at their end; the supervisor judges it."""
         found = [event for event in self.events if event.kind in ("hang", "hang_end")]
@@ -290,6 +296,12 @@ def describe_event(event: Event) -> str:
     return describe(event) if describe else ""
 
 
+def describe_stop(notice: Event) -> str:
+    """Return in words why Slurm has told the ranks to stop."""
+    reason = notice.text("reason")
+    return _STOPS.get(reason, reason)
+
+
 def list_use(event: Event) -> list[tuple[str, str, list[float]]]:
     """Return ranks, hosts and numbers of a record of `usage`, the least busy GPU first; none of a wrong record."""
     with suppress(AttributeError, KeyError, IndexError, TypeError, ValueError):
@@ -311,6 +323,10 @@ def _describe_usage(event: Event) -> str:
     return ""
 
 
+_STOPS: Final = {
+    "requeued": "by `scontrol requeue`, or a preemption without grace time",
+    "signal": "a signal for which Slurm names no reason",
+}
 _DESCRIPTIONS: Final[Mapping[str, Callable[[Event], str]]] = {
     "attempt_start": lambda _: "the ranks are started",
     "attempt_end": lambda event: ": ".join(filter(None, ("the ranks have ended", event.text("reason")))),
@@ -325,7 +341,7 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[Event], str]]] = {
     "straggler": lambda event: f"rank {event.count('slow_rank')} on {event.text('slow_host')} is slow",
     "hang": lambda event: f"no progress for {format_duration(event.number('stalled_s') or 0)}: {event.text('reason')}",
     "usage": _describe_usage,
-    "notice": lambda event: f"stop signal received: {event.text('reason')} ({event.text('cause')})",
+    "notice": lambda event: f"stop signal received: {describe_stop(event)} ({event.text('cause')})",
     "requeue": lambda event: f"back into the queue: {event.text('reason')}",
     "fenced": lambda event: f"started no ranks: {event.text('reason')}",
     "job_end": lambda event: f"the job ended with status {event.count('status')}: {event.text('reason')}",
