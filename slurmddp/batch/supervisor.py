@@ -258,7 +258,9 @@ class Supervisor:
         watch = Watch(self.options, self.job, self.slurm, say=self.say, record=self._record)
         environment = self._build_environment(folder)
         environment |= watch.start(environment)
-        status = self.launch(environment)
+        begin, status = self.log_size(), self.launch(environment)
+        if self.options.own_launch:
+            status = attempts.find_usage_error(self.job.run.batch_log(self.job.job_id), begin, status)
         result = watch.stop(attempts.read_result(self.job, self.attempt, status, own_launch=self.options.own_launch))
         self.gone.update(watch.lost)
         self.say(f"{self._name}, ended with status {result.status}: {result.reason}")
@@ -350,7 +352,7 @@ class Supervisor:
                 raise FencedError(why)
             left_s = policy.time_left_s(job)
             self.ends_at = None if left_s is None else self.clock.time() + left_s
-            self.allocated, self.queued = (one and one.timestamp() for one in (job.started, job.submitted))
+            self.allocated, self.queued = (one.timestamp() if one else None for one in (job.started, job.submitted))
             return job
 
     def _explain_fenced(self, job: JobInfo) -> str:

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 import click
@@ -14,7 +13,6 @@ from slurmddp.cluster.request import Request
 from slurmddp.config import configuration_files, job_files
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.config.resolve import BUILT_IN, find_remote, unknown_variables
-from slurmddp.errors import UsageError
 from slurmddp.text import escape_text, format_table, mask_secrets, wrap_text
 
 _RECORDED: Final = "the job file is the record of a run, which has every value"
@@ -31,9 +29,7 @@ def config(*, as_json: bool, **parameters: Any) -> None:
     The arguments are those of `submit`. The value of a variable or option is hidden if its name looks like a secret.
     """
     found = find_configuration()
-    request = fill(resolve_job(parameters, found.files))
-    with suppress(UsageError):
-        request = name_run(request)
+    request = name_run(fill(resolve_job(parameters, found.files)))
     report = _as_json(request, found)
     print_result(report, _format_report(report), as_json=as_json)
 

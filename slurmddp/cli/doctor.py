@@ -3,7 +3,6 @@
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -40,10 +39,7 @@ def doctor(*, in_job: bool, as_json: bool, **parameters: Any) -> int:
     else:
         from slurmddp.doctor.before_submission import check_job
 
-        request = fill(resolved)
-        with suppress(UsageError):  # one of the findings says it
-            request = name_run(request)
-        findings = list(check_job(request, os.environ))
+        findings = list(check_job(name_run(fill(resolved)), os.environ))
     record = {"status": worst(findings), "findings": [asdict(finding) for finding in findings]}
     print_result(record, format_findings(findings), as_json=as_json)
     return worst(findings)

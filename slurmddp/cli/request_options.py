@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -150,15 +151,13 @@ def fill(resolved: Resolved) -> Request:
 
 
 def name_run(request: Request) -> Request:
-    """Return the request with the name of its run, as `submit` chooses it; print why it is not the usual one.
+    """Return the request with the name of its run, as `submit` chooses it; unchanged where `submit` would refuse it."""
+    if (Path(request.resolved.spec.runs_dir) / request.resolved.spec.job_name).exists():
+        from slurmddp.submission.compatibility import choose_run
 
-    Raises UsageError for a program that is not there, and for a run whose record is damaged.
-    """
-    if not (Path(request.resolved.spec.runs_dir) / request.resolved.spec.job_name).exists():
-        return request
-    from slurmddp.submission.compatibility import choose_run
-
-    return choose_run(request, os.environ, notice=print_message, ask=lambda _: None)
+        with suppress(UsageError):
+            return choose_run(request, os.environ, notice=print_message, ask=lambda _: None)
+    return request
 
 
 def with_ranks(resolved: Resolved, computed: Collection[str] = ()) -> Resolved:

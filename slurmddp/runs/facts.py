@@ -131,7 +131,8 @@ def read_job(
         recorded = _last_attempt(folder, job_id) or _recorded_end(folder, own, job_id)[0]
         outcome = recorded or Outcome(kind=Kind.UNKNOWN, reason=unknown)
     starts = own.attempts
-    returns = [*(one.queued for one in starts[1:]), slurm.submitted.timestamp() if slurm and slurm.submitted else 0.0]
+    queued = [max((start.number("queued") or 0.0 for start in one.all("attempt_start")), default=0.0) for one in starts]
+    returns = [*queued[1:], slurm.submitted.timestamp() if slurm and slurm.submitted else 0.0]
     left = [max(one.seen, returned) for one, returned in zip(starts, returns)]
     attempts = tuple(
         Attempt(job_id=job_id, name=one.name, events=one, outcome=_judge_attempt(one, starts[-1], outcome, at), left=at)

@@ -118,12 +118,6 @@ class AttemptEvents(_Events):
         return self.events[-1].time
 
     @property
-    def queued(self) -> float:
-        """When Slurm put the job into the queue before this start; 0 when it is not known."""
-        start = self.last("attempt_start")
-        return (start.number("queued") if start else None) or 0.0
-
-    @property
     def hang(self) -> Event | None:
         """The hang in which its ranks are, or were at their end; the supervisor judges it."""
         found = [event for event in self.events if event.kind in ("hang", "hang_end")]
