@@ -5,11 +5,8 @@ Reads and writes the run's folder; starts no process.
 
 import itertools
 import os
-import re
-import signal
 import zlib
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -18,7 +15,7 @@ from slurmddp.batch.policy import Result
 from slurmddp.exit_codes import DONE, FAILED, RETRYABLE
 from slurmddp.runs.checkpoints import newest_program_checkpoint
 from slurmddp.runs.exit_records import NO_RANK, decisive_record, read_record, read_records
-from slurmddp.runs.files import create_exclusively, open_or_empty
+from slurmddp.runs.files import create_exclusively
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import HERE
 from slurmddp.runs.submissions import submissions
@@ -31,9 +28,6 @@ _RESET: Final = ("checkpoints*", "trainings", "model.pt", "rank-*.pt", "tensorbo
 _PORT_TRIES: Final = 100
 _BY_SIGNAL: Final = 128
 """The status of a program that a signal has ended is this, or more."""
-_TERMINATED: Final = _BY_SIGNAL + signal.SIGTERM
-_TASK_END: Final = re.compile(rb"^srun: error: \S+: tasks? \S+: (?:Exited with exit code (2|126|127)$)?", re.MULTILINE)
-"""srun tells of the end of a task. The statuses are those of wrong options, and of a program that cannot be run."""
 
 
 class Job(NamedTuple):
@@ -173,19 +167,6 @@ def is_port_free(port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def find_usage_error(log: Path, begin: int, status: int) -> int:
-    """Return the status of a task that could not begin, for which srun has ended the others; else `status`.
-
-    srun's own is that of the others. The log is read from `begin` on, the start of the attempt; at most its last MiB.
-    """
-    if status == _TERMINATED:
-        with suppress(OSError), open_or_empty(log) as file:
-            file.seek(max(begin, file.seek(0, os.SEEK_END) - 2**20))
-            if (first := _TASK_END.search(file.read())) and first[1]:
-                return int(first[1])
-    return status
 
 
 def read_result(job: Job, attempt: str, launcher_status: int, *, own_launch: bool = False) -> Result:

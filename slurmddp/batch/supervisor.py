@@ -258,9 +258,7 @@ class Supervisor:
         watch = Watch(self.options, self.job, self.slurm, say=self.say, record=self._record)
         environment = self._build_environment(folder)
         environment |= watch.start(environment)
-        begin, status = self.log_size(), self.launch(environment)
-        if self.options.own_launch:
-            status = attempts.find_usage_error(self.job.run.batch_log(self.job.job_id), begin, status)
+        status = self.launch(environment)
         result = watch.stop(attempts.read_result(self.job, self.attempt, status, own_launch=self.options.own_launch))
         self.gone.update(watch.lost)
         self.say(f"{self._name}, ended with status {result.status}: {result.reason}")

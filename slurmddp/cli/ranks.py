@@ -39,8 +39,8 @@ def stacks(target: str | None, *, runs_dir: str, full: bool, as_json: bool) -> N
         raise ClusterError(job.explain_silence(node, why, job.words("look")))
     if not ranks:
         raise SlurmddpError(
-            f"job {job.job_id} has no ranks at this moment: they have not begun, or have ended; a Python that a batch "
-            "script starts without srun or a launcher is none, so that its line must begin with srun, as `srun python`"
+            f"job {job.job_id} has no ranks at this moment: they have not begun, or have ended; a Python of a script "
+            "becomes a rank where srun or a launcher starts it, as `srun python`"
         )
     missing = set(range(max(one["world_size"] for one in ranks))) - {one["rank"] for one in ranks}
     lost = {"host": "", "stack": None, "why_no_stack": _NOT_FOUND}

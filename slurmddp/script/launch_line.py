@@ -21,10 +21,7 @@ from slurmddp.text import quote_value
 _BASH: Final = tree_sitter.Language(tree_sitter_bash.language())
 _QUERY: Final = tree_sitter.Query(_BASH, Path(__file__).with_suffix(".scm").read_text(encoding="utf-8"))
 _WAITS, _WAIT = Path(__file__).with_suffix(".sh").read_bytes().split(b"\n\n")
-"""What is put around a loop that starts launches in the background, cut behind `&`, and before one such launch.
-
-A bare `wait` hides failures.
-"""
+"""Put around a loop of launches in the background, cut behind `&`, and before one: a bare `wait` hides failures."""
 _WORDS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 _LAUNCHERS, _CONTAINERS, _SHELLS, _RUNNERS, _REMOTE, _HELPERS, _HELPER_MODULES, _ENTERED, _LOOPS = (
     frozenset(words) for words in _WORDS.values()

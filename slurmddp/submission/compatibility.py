@@ -102,12 +102,13 @@ def check_idle(request: Request, run: RunDir, environ: Mapping[str, str]) -> Non
     awaited = re.findall(r"\d+(?:_\d+)?", spec.dependency or "")
     holders = [one for one in active_jobs(run, environ, spec) if not {one.job_id, one.number}.intersection(awaited)]
     for job in holders:
-        name = job.number if len(holders) > 1 else job.job_id
+        several = sum(one.number == job.number for one in holders)
+        name = job.number if several > 1 else job.job_id
         holder = f"run {run.path.name} belongs to job {name}, which"
         if job.state == "PENDING" and never_starts(job.reason):
             why = explain(job.reason).meaning
             raise UsageError(f"{holder} can never start ({why}); type: slurmddp cancel {name}")
-        state = f"is {job.state}" if len(holders) == 1 else f"has {len(holders)} of these tasks queued or running"
+        state = f"is {job.state}" if several == 1 else f"has {several} of these tasks queued or running"
         advice = f"wait for it, cancel it with `slurmddp cancel {name}`, or choose another --name"
         raise UsageError(f"{holder} {state}; {advice}")
 

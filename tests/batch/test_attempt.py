@@ -8,7 +8,7 @@ import pytest
 
 from slurmddp import variables
 from slurmddp.batch import attempt
-from slurmddp.batch.attempt import Job, choose_ports, find_usage_error, is_port_free
+from slurmddp.batch.attempt import Job, choose_ports, is_port_free
 from slurmddp.runs.checkpoints import find_saved, read_progress_mark
 from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir
@@ -254,27 +254,3 @@ def test_a_start_over_that_was_killed_is_finished_by_the_next(tmp_path, monkeypa
     assert all((run.before_reset(1) / name).is_dir() for name in files)
     assert [path.name for path in tmp_path.iterdir()] == ["before-reset-1"]
     assert attempt.reset_run(run, 1) is None
-
-
-TASK = "srun: error: n1: task 0: Exited with exit code {}\n"
-ENDED = "srun: error: n2: task 1: Exited with exit code 143\n"
-
-
-@pytest.mark.parametrize(
-    ("printed", "status", "found"),
-    [
-        (TASK.format(2) + ENDED, 143, 2),
-        (TASK.format(127) + ENDED, 143, 127),
-        (TASK.format(2) + ENDED, 137, 137),
-        (TASK.format(1) + ENDED, 143, 143),
-        ("srun: error: n1: task 0: Killed\n" + TASK.format(2), 143, 143),
-        (ENDED + TASK.format(2), 143, 143),
-        ("", 143, 143),
-    ],
-)
-def test_a_task_that_could_not_begin_tells_why_srun_has_ended_the_others(tmp_path, printed, status, found):
-    log = tmp_path / "log"
-    before = TASK.format(126)  # of an earlier start
-    log.write_text(before + "usage: torchrun\n" + printed)
-    assert find_usage_error(log, len(before), status) == found
-    assert find_usage_error(tmp_path / "missing", 0, status) == status

@@ -10,7 +10,6 @@ from unittest import mock
 import pytest
 
 import slurmddp
-from slurmddp.batch import policy
 from slurmddp.config import resolve
 from slurmddp.config.job_array import Array, Task
 from slurmddp.config.job_spec import JobSpec
@@ -493,9 +492,3 @@ def test_the_script_of_an_expedited_job_is_not_held_when_it_fails(tmp_path):
         subprocess.run(["bash", "-c", lines], check=False)
         assert orders.read_text().strip() == order
     assert "EXIT" not in render(job())
-
-
-def test_a_script_says_what_ends_an_unlimited_number_of_requeues():
-    numbers = f"{policy.IDLE_REQUEUES} requeues in a row without a new checkpoint, or {policy.IDLE_TIME_LIMITS} at the"
-    assert f"Unlimited: but {numbers} time limit, end it." in " ".join(render(job()).split())
-    assert "Unlimited" not in render(job(max_requeues=3))
