@@ -126,6 +126,7 @@ class Supervisor:
         self.ends_at: float | None = None
         """When the time limit ends the job."""
         self.allocated: float | None = None
+        self.queued: float | None = None
         self.owner: Ownership | None = None
         self.done: Path | None = None
         """The file that says to the other launches of a user's own script that this training is done."""
@@ -241,6 +242,7 @@ class Supervisor:
                 nodes=self.job.host_list,
                 log_offset=self.log_size(),
                 allocated=self.allocated,
+                queued=self.queued,
                 checkpoints=self.options.checkpoints and str(Path.cwd() / self.options.checkpoints),
                 memory_mb=parse_number(self.environ.get("SLURM_MEM_PER_NODE", "")) or None,
                 job_name=self.environ.get("SLURM_JOB_NAME", ""),
@@ -349,7 +351,7 @@ class Supervisor:
                 raise FencedError(why)
             left_s = policy.time_left_s(job)
             self.ends_at = None if left_s is None else self.clock.time() + left_s
-            self.allocated = job.started.timestamp() if job.started else None
+            self.allocated, self.queued = (one.timestamp() if one else None for one in (job.started, job.submitted))
             return job
 
     def _explain_fenced(self, job: JobInfo) -> str:

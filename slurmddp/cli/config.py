@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from slurmddp.cli.job_command import JobCommand, find_configuration, resolve_job
-from slurmddp.cli.request_options import fill
+from slurmddp.cli.request_options import fill, name_run
 from slurmddp.cli.screen import print_result
 from slurmddp.cluster.request import Request
 from slurmddp.config import configuration_files, job_files
@@ -29,7 +29,7 @@ def config(*, as_json: bool, **parameters: Any) -> None:
     The arguments are those of `submit`. The value of a variable or option is hidden if its name looks like a secret.
     """
     found = find_configuration()
-    request = fill(resolve_job(parameters, found.files))
+    request = name_run(fill(resolve_job(parameters, found.files)))
     report = _as_json(request, found)
     print_result(report, _format_report(report), as_json=as_json)
 

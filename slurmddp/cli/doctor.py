@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from slurmddp.cli.job_command import JobCommand, resolve_job
-from slurmddp.cli.request_options import fill
+from slurmddp.cli.request_options import fill, name_run
 from slurmddp.cli.screen import paint, print_message, print_result, screen_width
 from slurmddp.errors import UsageError
 from slurmddp.runs.findings import Finding, worst
@@ -39,7 +39,7 @@ def doctor(*, in_job: bool, as_json: bool, **parameters: Any) -> int:
     else:
         from slurmddp.doctor.before_submission import check_job
 
-        findings = list(check_job(fill(resolved), os.environ))
+        findings = list(check_job(name_run(fill(resolved)), os.environ))
     record = {"status": worst(findings), "findings": [asdict(finding) for finding in findings]}
     print_result(record, format_findings(findings), as_json=as_json)
     return worst(findings)

@@ -38,7 +38,10 @@ def stacks(target: str | None, *, runs_dir: str, full: bool, as_json: bool) -> N
         node, why = next(iter(silent.items()))
         raise ClusterError(job.explain_silence(node, why, job.words("look")))
     if not ranks:
-        raise SlurmddpError(f"job {job.job_id} has no ranks at this moment: they have not begun, or have ended")
+        raise SlurmddpError(
+            f"job {job.job_id} has no ranks at this moment: they have not begun, or have ended; a Python of a script "
+            "becomes a rank where srun or a launcher starts it, as `srun python`"
+        )
     missing = set(range(max(one["world_size"] for one in ranks))) - {one["rank"] for one in ranks}
     lost = {"host": "", "stack": None, "why_no_stack": _NOT_FOUND}
     groups = group_ranks([*ranks, *({"rank": rank, **lost} for rank in missing)], linecache.getline)

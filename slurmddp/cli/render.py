@@ -1,14 +1,12 @@
 """`slurmddp render`: print the batch script of a job."""
 
-import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
 
 from slurmddp.cli.job_command import JobCommand
-from slurmddp.cli.request_options import build_request, dependency_options, sweep_options
+from slurmddp.cli.request_options import build_request, dependency_options, name_run, sweep_options
 from slurmddp.cli.screen import print_message, write_bytes
 from slurmddp.config import job_files
 from slurmddp.errors import UsageError
@@ -34,11 +32,7 @@ def render(*, as_diff: bool, **parameters: Any) -> None:
     if words[1:] and words[-1] == "--diff" and job_files.read_batch_script(words[0]):
         as_diff = True  # behind a script, too: it is no argument that a person wants to review
         parameters["words"] = words[:-1]
-    request = build_request(parameters)
-    if (Path(request.resolved.spec.runs_dir) / request.resolved.spec.job_name).exists():
-        from slurmddp.submission.compatibility import choose_run
-
-        request = choose_run(request, os.environ, notice=print_message, ask=lambda _: None)
+    request = name_run(build_request(parameters))
     script = build_script(request.resolved.spec, request.array)
     own = request.resolved.spec.script
     if as_diff and own is None:

@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import click
@@ -146,6 +148,16 @@ def fill(resolved: Resolved) -> Request:
     size = f"--gpus-per-node {spec.gpus_per_node}" if spec.gpus_per_node else f"--ntasks-per-node {spec.tasks_per_node}"
     print_reading(resolved, f"--nodes {spec.nodes} {size}")
     return leave_out_bad_nodes(request, print_message)
+
+
+def name_run(request: Request) -> Request:
+    """Return the request with the name of its run, as `submit` chooses it; unchanged where `submit` would refuse it."""
+    if (Path(request.resolved.spec.runs_dir) / request.resolved.spec.job_name).exists():
+        from slurmddp.submission.compatibility import choose_run
+
+        with suppress(UsageError):
+            return choose_run(request, os.environ, notice=print_message, ask=lambda _: None)
+    return request
 
 
 def with_ranks(resolved: Resolved, computed: Collection[str] = ()) -> Resolved:

@@ -25,8 +25,6 @@ _MOST_LISTED: Final = 5
 """Of more restarts and requeues only the last are listed."""
 _MOST_NODES: Final = 8
 _LABEL: Final = 12
-_REASONS: Final = {"requeued": "requeued", "signal": "requeued: its ranks got a stop signal"}
-"""Of a requeue, in words."""
 _WHOLE_PACE: Final = 1000
 """From this number of samples a second on, the fraction is left out."""
 _MAY_CHANGE: Final = frozenset({"queued", "running", "unknown"})
@@ -205,7 +203,7 @@ def _progress_details(status: JobStatus, progress: Progress) -> Iterator[tuple[s
         yield "checkpoint", (progress.checkpoint_path or f"step {progress.checkpoint_step}") + age
     yield from (("damaged", line) for line in progress.damage[:_MOST_LISTED])
     starts = [(time, f"restarted: {reason}") for time, reason in progress.restarts]
-    starts += [(time, _REASONS.get(reason, f"requeued: {reason}")) for time, reason in progress.requeues]
+    starts += [(time, f"requeued: {reason}") for time, reason in progress.requeues]
     requeues = max(len(progress.requeues), status.restarts or 0)
     counts = (("requeued", requeues), ("restarted", len(progress.restarts)))
     again = [f"{verb} {'once' if number == 1 else f'{number} times'}" for verb, number in counts if number]

@@ -161,7 +161,7 @@ def _observe_ranks(
 def _observe_recorded_rank(record: ExitRecord, error: Path) -> Iterator[Observation]:
     """Yield what a rank's record says; if it only lost its peer or waited, what its output says too."""
     rank, host = record.rank, record.host
-    texts, time = _read_exceptions(error) or [record.reason], modification_time(error) or record.time
+    texts, time = _read_exceptions(error) or [record.reason], record.time
     index, rule, groups = evidence.find_exception_rule(texts) or (0, *_find_reason_rule(record.reason))
     lines = _read_output(record.output, rank, host, time, head=RANK_BYTES, tail=RANK_BYTES)
     shown = lines if record.output.exists() else read_lines(_output_of(record))

@@ -6,6 +6,7 @@ and what preemption does to it.
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -54,8 +55,10 @@ def check_job(request: Request, environ: Mapping[str, str]) -> Iterator[Finding]
     yield from check_variables(spec, environ)
     limit = f"the time limit {spec.time}" if spec.time else "the partition's time limit"
     yield finding("notice", "requeued" if spec.requeue else "ended", lead_s=spec.lead_s, limit=limit)
-    for job in active_jobs(RunDir.named(spec.runs_dir, spec.job_name), environ) if request.cluster is not None else ():
-        yield finding("run", "busy", run=spec.job_name, job=job.job_id, state=job.state)
+    run = RunDir.named(spec.runs_dir, spec.job_name)
+    with suppress(ClusterError):  # check_cluster says it
+        for job in active_jobs(run, environ, spec)[:1] if request.cluster or spec.script else ():
+            yield finding("run", "busy", run=spec.job_name, job=job.job_id, state=job.state)
     yield from check_cluster(request, batch_script, environ)
 
 

@@ -68,5 +68,6 @@ def _from_events(attempts: tuple[Attempt, ...], *, in_queue: bool) -> Allocation
         begins += [events.began, *(event.number("allocated") or events.began for event in starts)]
         # a job that is cancelled after its return to the queue has no nodes then
         ends += [event.time for event in events.events if not (event.kind == "cancel" and was_left)]
+        ends += [attempt.left] * (attempt.left > events.seen)
         nodes += [len(try_expand(attempt.hosts) or ()), *(event.count("nodes") for event in starts)]
     return Allocation(attempts[0].job_id, min(begins), max(ends), max(nodes), attempts)

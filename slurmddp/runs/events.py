@@ -25,6 +25,8 @@ class AttemptStart(NamedTuple):
     """Size of the batch log at the start, in bytes: the lines of this attempt begin there."""
     allocated: float | None
     """When Slurm allocated the nodes, in seconds since 1970 by the controller's clock; null when unknown."""
+    queued: float | None = None
+    """When Slurm put the job into the queue before, by the same clock: at its submission, or its requeue."""
     checkpoints: str = ""
     """The glob of the checkpoints that the program writes by its own means (`--checkpoints`); empty without."""
     memory_mb: int | None = None

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from slurmddp.exit_codes import DONE, FAILED, FENCED, RETRYABLE, STOPPED
 from slurmddp.outcome import Outcome, kind_of_status
 from slurmddp.runs.files import open_or_empty
+from slurmddp.runs.log_tail import modification_time
 
 _FILE: Final = re.compile(r"(\d{1,6})\.end", re.ASCII)
 """A rank's record; a job has fewer than a million ranks."""
@@ -36,7 +37,7 @@ class ExitRecord(NamedTuple):
     """Without rank and host."""
     path: Path
     time: float
-    """When it was written, in seconds since 1970, by the file system's clock."""
+    """When its error file was written, or else the record, in seconds since 1970, by the file system's clock."""
 
     @property
     def failed(self) -> bool:
@@ -70,7 +71,9 @@ def read_record(path: Path, rank: int) -> ExitRecord | None:
         text = file.read().decode("utf-8", "replace")
         if (match := _LINE.match(text)) and "\n" in text:
             host, reason, time = match[2] or "", match[3].strip(), os.fstat(file.fileno()).st_mtime
-            return ExitRecord(rank=rank, status=int(match[1]), host=host, reason=reason, path=path, time=time)
+            record = ExitRecord(rank=rank, status=int(match[1]), host=host, reason=reason, path=path, time=time)
+            error = modification_time(path.with_suffix(".error.json")) if record.failed else None
+            return record._replace(time=min(time, error or time))
     return None
 
 

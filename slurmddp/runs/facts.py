@@ -16,7 +16,7 @@ from slurmddp import exit_codes
 from slurmddp.outcome import MEANINGS, SCRIPT_KILLED, Kind, Outcome, kind_of_status
 from slurmddp.runs.checkpoints import find_newest_saved
 from slurmddp.runs.exit_records import NO_RANK, ExitRecord, decisive_record, read_record, read_records
-from slurmddp.runs.history import SUPERVISION, AttemptEvents, Event, History, read_newest, read_outline
+from slurmddp.runs.history import SUPERVISION, AttemptEvents, Event, History, describe_stop, read_newest, read_outline
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import attempt_order, is_running_here
 from slurmddp.runs.submissions import settings_of, submissions
@@ -49,6 +49,8 @@ class Attempt:
     """`<SLURM_RESTART_COUNT>.<n>`; n counts the starts in one allocation."""
     outcome: Outcome
     events: AttemptEvents
+    left: float
+    """When it was seen last, in seconds since 1970: by its events, or by the next return of its job to the queue."""
 
     @property
     def hosts(self) -> str:
@@ -129,9 +131,12 @@ def read_job(
         recorded = _last_attempt(folder, job_id) or _recorded_end(folder, own, job_id)[0]
         outcome = recorded or Outcome(kind=Kind.UNKNOWN, reason=unknown)
     starts = own.attempts
+    queued = [max((start.number("queued") or 0.0 for start in one.all("attempt_start")), default=0.0) for one in starts]
+    returns = [*queued[1:], slurm.submitted.timestamp() if slurm and slurm.submitted else 0.0]
+    left = [max(one.seen, returned) for one, returned in zip(starts, returns)]
     attempts = tuple(
-        Attempt(job_id=job_id, name=one.name, events=one, outcome=_judge_attempt(one, starts[-1], outcome))
-        for one in starts
+        Attempt(job_id=job_id, name=one.name, events=one, outcome=_judge_attempt(one, starts[-1], outcome, at), left=at)
+        for one, at in zip(starts, left)
     )
     return Job(job_id=job_id, outcome=outcome, history=own, attempts=attempts, slurm=slurm)
 
@@ -252,21 +257,22 @@ def _last_attempt(folder: RunDir, job_id: str) -> Outcome | None:
     return record.outcome if record else None
 
 
-def _judge_attempt(attempt: AttemptEvents, last: AttemptEvents, job: Outcome) -> Outcome:
+def _judge_attempt(attempt: AttemptEvents, last: AttemptEvents, job: Outcome, left: float) -> Outcome:
     """Return how an attempt ended: by its events; else by what came after it, or by the job's outcome."""
-    end, seen = next((event for kind in _ENDS if (event := attempt.last(kind))), None), attempt.seen
+    end = next((event for kind in _ENDS if (event := attempt.last(kind))), None)
     is_of_last_start = last.name.partition(".")[0] == attempt.name.partition(".")[0]
     is_back = not is_of_last_start or (last is attempt and job.kind is Kind.PENDING)
     if end and not (is_back and end.kind == "end" and _of_event(end).kind is Kind.CRASHED):  # else Slurm stopped it
         return _of_event(end)
     if attempt.last("cancel"):
-        return Outcome(kind=Kind.CANCELLED, time=seen)
+        return Outcome(kind=Kind.CANCELLED, time=left)
     if is_back:
-        why = attempt.last("notice") or end
-        return Outcome(kind=Kind.REQUEUED, time=seen, reason=why.text("reason") if why else BY_SLURM)
+        told = attempt.last("notice")
+        why = describe_stop(told) if told else end.text("reason") if end else BY_SLURM
+        return Outcome(kind=Kind.REQUEUED, time=left, reason=why)
     if last is not attempt or job.kind in (Kind.UNKNOWN, Kind.DONE, Kind.FENCED):
-        return Outcome(kind=Kind.KILLED, time=seen)
-    return job._replace(time=job.time or seen)
+        return Outcome(kind=Kind.KILLED, time=left)
+    return job._replace(time=job.time or left)
 
 
 def _of_event(event: Event) -> Outcome:

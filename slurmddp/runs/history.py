@@ -285,6 +285,12 @@ def describe_event(event: Event) -> str:
     return describe(event) if describe else ""
 
 
+def describe_stop(notice: Event) -> str:
+    """Return in words why Slurm has told the ranks to stop."""
+    reason = notice.text("reason")
+    return _STOPS.get(reason, reason)
+
+
 def list_use(event: Event) -> list[tuple[str, str, list[float]]]:
     """Return ranks, hosts and numbers of a record of `usage`, the least busy GPU first; none of a wrong record."""
     with suppress(AttributeError, KeyError, IndexError, TypeError, ValueError):
@@ -306,6 +312,10 @@ def _describe_usage(event: Event) -> str:
     return ""
 
 
+_STOPS: Final = {
+    "requeued": "by `scontrol requeue`, or a preemption without grace time",
+    "signal": "a signal for which Slurm names no reason",
+}
 _DESCRIPTIONS: Final[Mapping[str, Callable[[Event], str]]] = {
     "attempt_start": lambda _: "the ranks are started",
     "attempt_end": lambda event: ": ".join(filter(None, ("the ranks have ended", event.text("reason")))),
@@ -320,7 +330,7 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[Event], str]]] = {
     "straggler": lambda event: f"rank {event.count('slow_rank')} on {event.text('slow_host')} is slow",
     "hang": lambda event: f"no progress for {format_duration(event.number('stalled_s') or 0)}: {event.text('reason')}",
     "usage": _describe_usage,
-    "notice": lambda event: f"stop signal received: {event.text('reason')} ({event.text('cause')})",
+    "notice": lambda event: f"stop signal received: {describe_stop(event)} ({event.text('cause')})",
     "requeue": lambda event: f"back into the queue: {event.text('reason')}",
     "fenced": lambda event: f"started no ranks: {event.text('reason')}",
     "job_end": lambda event: f"the job ended with status {event.count('status')}: {event.text('reason')}",

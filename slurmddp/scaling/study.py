@@ -159,7 +159,7 @@ def run_jobs(
     for job in jobs:
         if not job.spec.reset and _timing(job):
             continue
-        running = [known.job_id for known in active_jobs(job.run, environ)]
+        running = [known.job_id for known in active_jobs(job.run, environ, job.spec)]
         last = running[-1] if running else _submit(job if together or not last else job.after(last), environ, notice)
         waiting.append((job, last))
     for job, job_id in waiting:

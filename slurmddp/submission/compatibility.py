@@ -17,6 +17,7 @@ from slurmddp.cluster.request import Request
 from slurmddp.config import resolve
 from slurmddp.config.command import parse
 from slurmddp.config.job_files import read_job_file
+from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.resolve import DERIVED_NAMES, Resolved
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.runs.facts import failed_at_once, find_state, is_finished
@@ -93,29 +94,33 @@ def find_other_kind(request: Request, run: RunDir) -> str:
 def check_idle(request: Request, run: RunDir, environ: Mapping[str, str]) -> None:
     """Raise UsageError when another job of the run is queued or running, unless the new job depends on that one.
 
-    An array is not checked: its tasks are only those settings that have no job.
+    A sweep is not checked: its tasks are only those settings that have no job.
     """
-    dependency = request.resolved.spec.dependency or ""
-    if request.array or dependency == "singleton":
+    spec = request.resolved.spec
+    if request.array or spec.dependency == "singleton":
         return
-    for job in active_jobs(run, environ):
-        holder = f"run {run.path.name} belongs to job {job.job_id}, which"
-        if job.job_id in re.findall(r"\d+", dependency):
-            continue
+    awaited = re.findall(r"\d+(?:_\d+)?", spec.dependency or "")
+    holders = [one for one in active_jobs(run, environ, spec) if not {one.job_id, one.number}.intersection(awaited)]
+    for job in holders:
+        several = sum(one.number == job.number for one in holders)
+        name = job.number if several > 1 else job.job_id
+        holder = f"run {run.path.name} belongs to job {name}, which"
         if job.state == "PENDING" and never_starts(job.reason):
             why = explain(job.reason).meaning
-            raise UsageError(f"{holder} can never start ({why}); type: slurmddp cancel {job.job_id}")
-        advice = f"wait for it, cancel it with `slurmddp cancel {job.job_id}`, or choose another --name"
-        raise UsageError(f"{holder} is {job.state}; {advice}")
+            raise UsageError(f"{holder} can never start ({why}); type: slurmddp cancel {name}")
+        state = f"is {job.state}" if several == 1 else f"has {several} of these tasks queued or running"
+        advice = f"wait for it, cancel it with `slurmddp cancel {name}`, or choose another --name"
+        raise UsageError(f"{holder} {state}; {advice}")
 
 
-def active_jobs(run: RunDir, environ: Mapping[str, str]) -> list[JobInfo]:
-    """Return the run's jobs that are queued or running.
+def active_jobs(run: RunDir, environ: Mapping[str, str], spec: JobSpec) -> list[JobInfo]:
+    """Return the run's jobs that are queued or running; of a script's own array, the tasks that this one has, too.
 
     A copy of a run's folder has none of the original's jobs. Raises as `find_active`.
     """
     recent = (record for record in submissions(run)[-_RECENT_JOBS:] if not read_origin(run, record).elsewhere)
-    return [job for job in find_active(recent, environ) if not job.ref.suffix]
+    tasks = spec.script.tasks if spec.script else ()
+    return [job for job in find_active(recent, environ) if not job.ref.suffix or job.ref.task_index in tasks]
 
 
 def find_active(records: Iterable[Mapping[str, Any]], environ: Mapping[str, str]) -> list[JobInfo]:
@@ -183,7 +188,7 @@ def _why_not(run: RunDir, request: Request, environ: Mapping[str, str]) -> str:
     if not change or has_begun(run):
         return change and f"has {change}"
     with suppress(ClusterError):
-        for job in active_jobs(run, environ):
+        for job in active_jobs(run, environ, request.resolved.spec):
             if not never_starts(job.reason):
                 return f"has {change}, and job {job.job_id} in the queue"
     return ""
@@ -194,7 +199,7 @@ def _state_at_stake(run: RunDir, request: Request, environ: Mapping[str, str]) -
     if request.array or find_other_kind(request, run) or is_finished(run):
         return ""
     with suppress(ClusterError):
-        if active_jobs(run, environ):
+        if active_jobs(run, environ, request.resolved.spec):
             return ""
     return find_state(run)
 

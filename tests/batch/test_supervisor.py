@@ -395,11 +395,12 @@ def test_what_lies_in_an_attempts_folder_is_set_aside(case):
 def test_the_log_tells_people_what_the_events_tell_programs_and_each_attempt_has_files_and_ports_of_its_own(case):
     case.attempts, case.options = [silent(1), says(DONE)], Options(rendezvous_file=True)
     case.slurm.addresses = {"n1": "10.0.0.1"}
-    case.asked(started=datetime.fromtimestamp(900, UTC))
+    case.asked(started=datetime.fromtimestamp(900, UTC), submitted=datetime.fromtimestamp(800, UTC))
     assert case.supervise() == 0
     first, second = case.events("attempt_start")
     assert (first["nodes"], first["log_offset"], second["log_offset"]) == ("n[1-2]", 0, 2)
     assert (first["allocated"], second["allocated"]) == (900.0, 900.0)
+    assert (first["queued"], second["queued"]) == (800.0, 800.0)
     assert case.log[0].startswith("job 17, attempt 0.0, on n[1-2], output of the ranks in ")
     assert case.log[1].endswith("ended with status 1: no rank left a record; the status is srun's")
     assert list(case.events()[0])[:6] == ["time", "event", "job", "attempt", "rank", "host"]

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import resource
 import signal
 import subprocess
@@ -293,3 +294,24 @@ def test_an_example_is_short_and_its_docstring_says_how_it_is_run_and_what_a_pre
     assert f"slurmddp submit --nodes 2 --gpus-per-node 8 {example.name} " in opening
     assert f"slurmddp run --ntasks-per-node 2 {example.name} " in opening
     assert "At a preemption " in opening
+
+
+@pytest.mark.parametrize("command", ["config", "doctor", "render"])
+def test_each_command_names_the_run_that_submit_would_take(command, typed):
+    """The run `train` has trained with other arguments."""
+    Path("train.py").write_text("")
+    Path("jobs/train/logs/17/0.0").mkdir(parents=True)
+    command_line = [str(Path.cwd() / "train.py"), "--lr", "0.1"]
+    Path("jobs/train/spec.toml").write_text(f"command = {command_line}\n")
+    _, out, err = typed(command, "train.py", "--lr", "0.2")
+    assert "run train has another command: '--lr 0.1' became '--lr 0.2'; this is run train-2" in err
+    if command == "config":
+        assert re.search(r"^job-name +train-2 +COMMAND$", out, re.MULTILINE)
+    assert command != "render" or "--job-name=train-2\n" in out
+
+
+@pytest.mark.parametrize("command", ["config", "doctor"])
+def test_a_program_that_is_missing_does_not_hide_the_other_findings(command, typed):
+    Path("jobs/train/logs/17/0.0").mkdir(parents=True)
+    Path("jobs/train/spec.toml").write_text('command = ["train.py", "--lr", "0.1"]\n')
+    assert len(typed(command, "train.py", "--lr", "0.2")[1].splitlines()) > 5

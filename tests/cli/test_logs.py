@@ -110,6 +110,19 @@ def test_of_a_run_that_failed_eight_error_lines_are_shown_that_matter(logs, run)
     assert done.stderr.strip().endswith(b"type: slurmddp logs sweep/lr=1 --errors -n 100"), done.stderr
 
 
+def test_the_error_lines_of_a_run_have_the_programs_own_frames_of_the_first_failure_alone(logs, run):
+    """All ranks of a batch script fail alike, and print into one file."""
+    frames = [f'  File "train.py", line {line}, in f' for line in (9, 7)]
+    library = '  File "/env/site-packages/torch/nn.py", line 1, in forward'
+    one = ["Traceback (most recent call last):", frames[0], "    g()", library, frames[1], "ValueError: boom"]
+    run.batch_log("7").write_text("\n".join([*one, *one, *one, ""]))
+    for rank in range(3):
+        run.rank_log("7", "0.0", rank).unlink(missing_ok=True)
+        run.rank_record("7", "0.0", rank).write_text(f"77 rank {rank} on n1: ValueError: boom\n")
+    shown = [line.partition(b" | ")[2].decode() for line in logs("--errors").stdout.splitlines()]
+    assert shown == [one[0], frames[0], frames[1], one[-1]]
+
+
 def test_of_a_sweep_one_setting_is_to_be_named(logs, run):
     made = RunDir(run.path.parent / "s")
     made.create()

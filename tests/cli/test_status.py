@@ -2,7 +2,6 @@
 
 import io
 import json
-import re
 import sys
 import time
 from datetime import UTC, datetime, timedelta
@@ -161,8 +160,6 @@ source      squeue"""
         assert part in text
     assert "why         Priority; others come first; wait" in "\n".join(format_job(WAITING))
     assert "the run's files, 2m old" in "\n".join(format_job(job(age_s=120, run=RunDir(Path("/w/jobs/mnist")))))
-    signalled = RUNNING._replace(progress=Progress(step=1, requeues=((0.0, "signal"), (9.0, "requeued"))))
-    assert re.search("requeued: its ranks got a stop signal\n.* requeued\n", "\n".join(format_job(signalled)))
     assert "source      Slurm" in "\n".join(format_job(job(state="UNKNOWN")))
 
 

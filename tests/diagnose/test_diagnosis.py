@@ -1,5 +1,6 @@
 """Slurm's word and the files' together: what each state makes of them."""
 
+import json
 import os
 import threading
 
@@ -9,6 +10,7 @@ from event_lines import event, write
 from slurmddp.diagnose import diagnosis as diagnosing
 from slurmddp.diagnose.diagnosis import diagnose, diagnose_in_time
 from slurmddp.errors import ClusterError, SlurmddpError
+from slurmddp.runs.exit_records import decisive_record, read_records
 from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import HERE
@@ -551,3 +553,23 @@ def test_a_python_of_a_script_that_has_not_attached_is_judged_by_its_traceback(r
     happens(run, "attempt_end", status=77, reason="the launch ended with status 1, and no rank left a record")
     found = diagnose(run, "17", {})
     assert (found.cause, found.evidence[0].place) == ("rank-unset", f"{run.batch_log('17')}:3")
+
+
+def test_of_ranks_that_fail_alike_every_command_names_the_one_that_failed_first(slurm_says, tmp_path):
+    """A rank may leave its record late: its error file is from when it failed."""
+    run = RunDir(tmp_path / "train")
+    run.create()
+    append_record(run.submissions, {"job": "7", "name": "train"})
+    run.attempt("7", "0.0").mkdir(parents=True)
+    for rank, (failed_at, recorded_at) in enumerate([(12, 30), (10, 20), (14, 15)]):
+        record, error = run.rank_record("7", "0.0", rank), run.rank_error("7", "0.0", rank)
+        record.write_text(f"77 rank {rank} on n1: ValueError: bad\n")
+        stack = "Traceback (most recent call last):\nValueError: bad"
+        message = {"message": "ValueError: bad", "extraInfo": {"py_callstack": stack}}
+        error.write_text(json.dumps({"message": message}))
+        os.utime(record, (recorded_at, recorded_at))
+        os.utime(error, (failed_at, failed_at))
+    write(run, event("attempt_start", 1.0, nodes="n1", log_offset=0))
+    slurm_says(job_id="7", name="train", state="FAILED", exit_status="77:0")
+    decisive = decisive_record(read_records(run.attempt("7", "0.0")))
+    assert decisive and (diagnose(run, "7", {}).rank, decisive.rank) == (1, 1)

@@ -21,7 +21,8 @@ AGAIN = Event(205, "attempt_start", "7", "1.0", {"nodes": "n1", "allocated": 200
 
 def count(run_dir, events, *, now=400.0, **slurm):
     """Return begin, end, nodes and the names of the attempts of each allocation."""
-    times = {key: datetime.fromtimestamp(slurm.pop(key)).astimezone() for key in ("started", "ended") if key in slurm}
+    named = [key for key in ("started", "ended", "submitted") if key in slurm]
+    times = {key: datetime.fromtimestamp(slurm.pop(key)).astimezone() for key in named}
     answers = {"7": JobInfo(job_id="7", source="squeue", **times, **slurm)} if slurm else None
     run = read_run(RunDir(run_dir), answers, history=History(events))
     found = list_allocations(run, now=now)
@@ -56,6 +57,19 @@ def test_a_start_counts_before_its_first_event_and_a_job_that_waits_has_no_nodes
     cancelled = Event(300, "cancel", "7", "1.0", {"by": "me"})  # after `scontrol requeue`, of which no event tells
     waited = {"state": "CANCELLED", "started": 300.0, "ended": 300.0}
     assert count(tmp_path, (*EVENTS, AGAIN, cancelled), **waited) == [FIRST, (200, 205, 1, ["1.0"])]
+
+
+def test_a_start_without_a_record_of_its_end_lasts_until_slurm_has_put_the_job_back(tmp_path):
+    """As a batch script that is killed with its supervisor, by a preemption."""
+    start = Event(15, "attempt_start", "7", "0.0", {"nodes": "n1", "allocated": 10.0, "queued": 5.0})
+    again = Event(205, "attempt_start", "7", "1.0", {"nodes": "n1", "allocated": 200.0, "queued": 150.0})
+    assert count(tmp_path, (start, again)) == [(10, 150, 1, ["0.0"]), (200, 205, 1, ["1.0"])]
+    assert count(tmp_path, (start,), state="PENDING", submitted=150.0) == [(10, 150, 1, ["0.0"])]
+    assert count(tmp_path, (start,), state="RUNNING", started=200.0, submitted=150.0)[0] == (10, 150, 1, ["0.0"])
+    ended = Event(140, "requeue", "7", "0.0", {"reason": "preempted"})
+    assert count(tmp_path, (start, ended, again))[0] == (10, 150, 1, ["0.0"])
+    late = Event(160, "checkpoint", "7", "0.0", {})  # a node that was cut off goes on
+    assert count(tmp_path, (start, late, again))[0] == (10, 160, 1, ["0.0"])
 
 
 def test_an_allocation_is_cut_where_that_of_the_next_job_begins(tmp_path):

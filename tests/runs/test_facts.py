@@ -305,3 +305,25 @@ def test_a_sweep_and_a_script_that_sbatch_got_are_not_resumed_by_one_command(tmp
     append_record(run.submissions, {"job": "8", "settings": [{"lr": "1"}]})
     assert not facts.is_resumable(run)
     assert not facts.is_resumable(RunDir(tmp_path / "other"))
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("signal", "a signal for which Slurm names no reason"),
+        ("requeued", "by `scontrol requeue`, or a preemption without grace time"),
+        ("preempted", "preempted"),
+        (None, facts.BY_SLURM),
+    ],
+)
+def test_a_return_to_the_queue_of_which_only_the_next_start_tells_has_its_time_and_its_reason_in_words(
+    run, reason, words
+):
+    """The time is that of Slurm; it is not the last event of the start before."""
+    told = [event("notice", 5, cause="SIGTERM", reason=reason)] if reason else []
+    write(run, started(), *told, {**started("1.0"), "time": 90, "queued": 60.0})
+    (job,) = facts.read_run(run).jobs
+    assert job.requeues == ((60.0, words),) and job.attempts[0].left == 60.0
+    for line in told:
+        shown = history.describe_event(history.Event.parse(line))
+        assert shown == f"stop signal received: {words} (SIGTERM)"

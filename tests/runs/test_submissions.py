@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from slurmddp.config.job_spec import JobSpec
 from slurmddp.runs import lookup
 from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir
@@ -85,8 +86,8 @@ def test_a_copy_may_have_a_job_of_its_own_while_the_originals_runs(run, monkeypa
     monkeypatch.setattr(queries, "script_digest", lambda *_: None)
     run.owner.write_text("cluster 17 0.0\n")
     copy = RunDir(Path(shutil.copytree(run.path, "copy")).absolute())
-    assert [job.job_id for job in compatibility.active_jobs(run, {})] == ["17"]
-    assert compatibility.active_jobs(copy, {}) == []
+    assert [job.job_id for job in compatibility.active_jobs(run, {}, JobSpec(job_name="train"))] == ["17"]
+    assert compatibility.active_jobs(copy, {}, JobSpec(job_name="train")) == []
     for one in (run, copy):
         submit._remove_copied_owner(one)
     assert (run.owner.exists(), copy.owner.exists()) == (True, False)

@@ -1,12 +1,12 @@
 """Finds lines that look like errors, and those of them that matter. Pure; `slurmddp.diagnose` finds their cause."""
 
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from slurmddp.diagnose.line_meanings import means
+from slurmddp.diagnose.line_meanings import HEADER, means
 from slurmddp.diagnose.rule_types import compile_set
 from slurmddp.diagnose.rules import find_rule, load_rules
 from slurmddp.monitoring.logs.merge import Line
@@ -24,27 +24,41 @@ _TRACEBACK: Final = re.compile(rb"Traceback \(most recent call last\):")
 _RANK: Final = re.compile(rb"^\[rank\d+\]: ?")
 
 
-def keep_decisive(found: Iterable[Line], evidence: Container[tuple[str, int]]) -> tuple[list[Line], int]:
+def keep_decisive(printed: Iterable[Line], evidence: Container[tuple[str, int]]) -> tuple[list[Line], int]:
     """Return at most MOST_DECISIVE of the lines, in their order, and how many more there are.
 
-    Those of the `evidence`, by path and number, come before all others; then those that are not indented, that are no
-    consequence and of no usual end, and that no line before repeats. Of the rest none stands before the evidence.
+    Those of the `evidence`, by path and number, come before all others; then the program's own lines in its traceback;
+    then those that are not indented, that are no consequence and of no usual end, and that no line before repeats. Of
+    the rest none stands before the evidence.
     """
-    lines = [*found]
+    lines = [*printed]
     texts = [_RANK.sub(b"", line.text).decode("utf-8", "replace").rstrip() for line in lines]
-    first = {text: index for index, text in reversed([*enumerate(texts)])}
+    reasons = {at for at, line in enumerate(lines) if (relative_path(line.source.path), line.number) in evidence}
+    found = [{*_find_own_frames(texts, reason)} for reason in reasons]
+    own = {at for frames in found if frames & reasons for at in frames}
+    first = {text: index for index, text in reversed([*enumerate(texts)])} | {texts[at]: at for at in reasons | own}
 
-    def weigh(index: int) -> tuple[bool, bool, int]:
-        text, line = texts[index], lines[index]
+    def weigh(index: int) -> tuple[bool, bool, bool, int]:
+        text = texts[index]
         rule = find_rule(text)
         is_vague = first[text] != index or text.startswith((" ", "\t")) or means(text, "closing")
         is_vague = is_vague or bool(rule and rule[0].role == "consequence")
-        return (relative_path(line.source.path), line.number) not in evidence, is_vague, index
+        return index not in reasons, index not in own, is_vague, index
 
     weighed = sorted(map(weigh, range(len(lines))))
-    reason = min((index for is_other, _, index in weighed if not is_other), default=0)
-    kept = sorted(index for _, is_vague, index in weighed[:MOST_DECISIVE] if index >= reason or not is_vague)
+    begin = min(reasons | own, default=0)
+    kept = sorted(index for *_, is_vague, index in weighed[:MOST_DECISIVE] if index >= begin or not is_vague)
     return [lines[index] for index in kept], len(lines) - len(kept)
+
+
+def _find_own_frames(texts: Sequence[str], exception: int) -> Iterator[int]:
+    """Yield the program's own frames in the traceback above an exception, and its first line."""
+    for at in reversed(range(exception)):
+        is_head = texts[at].endswith(HEADER)
+        if is_head or (means(texts[at], "frame") and not means(texts[at], "library")):
+            yield at
+        if is_head or not texts[at].startswith(" "):
+            return
 
 
 class Errors:
