@@ -195,7 +195,7 @@ def _from_files(job: RequestedJob, answers: Answers, histories: _RunHistories) -
         return unknown._replace(meaning=silence or "Slurm knows no such job, and no run here has it")
     facts = histories.read_job(job.run, job.job_id, None, silent=bool(silence))
     if not job.name and (start := facts.history.last("attempt_start")):  # an executor's
-        unknown = replace(unknown, name=start.text("job_name") or name)
+        unknown = unknown._replace(name=start.text("job_name") or name)
     outcome, seen = facts.outcome, last_seen(job.run, facts)
     runs = job.ref.is_local and outcome.kind is Kind.RUNNING
     is_told = facts.history.is_whole and (runs or outcome.final)
