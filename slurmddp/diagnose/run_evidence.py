@@ -23,10 +23,10 @@ from slurmddp.diagnose.rules import find_rule
 from slurmddp.diagnose.tracebacks import find_own_frame, find_tracebacks
 from slurmddp.exit_codes import STOPPED
 from slurmddp.runs.exit_records import ExitRecord, decisive_record, read_records
-from slurmddp.runs.files import open_regular
+from slurmddp.runs.files import modification_time, open_regular
 from slurmddp.runs.history import Event, History, LogPart
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.log_tail import modification_time, relative_path
+from slurmddp.runs.log_tail import relative_path
 from slurmddp.slurm.hostlist import try_expand
 from slurmddp.slurm.job_info import JobRef
 

@@ -14,8 +14,7 @@ from typing import Final, NamedTuple
 
 from slurmddp.exit_codes import DONE, FAILED, FENCED, RETRYABLE, STOPPED
 from slurmddp.outcome import Outcome, kind_of_status
-from slurmddp.runs.files import open_or_empty
-from slurmddp.runs.log_tail import modification_time
+from slurmddp.runs.files import modification_time, open_or_empty
 
 _FILE: Final = re.compile(r"(\d{1,6})\.end", re.ASCII)
 """A rank's record; a job has fewer than a million ranks."""

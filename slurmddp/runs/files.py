@@ -23,6 +23,14 @@ LINE_BYTES = 2**20
 """A longer line is no record, and nothing behind it is read: holes of a file have no lines, and cost no space."""
 
 
+def modification_time(path: Path) -> float | None:
+    """Return when a file was last written, in seconds since 1970; None if it is missing."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None
+
+
 def check_out_file(path: str, option: str) -> None:
     """Raise UsageError for a path where no file can be written.
 

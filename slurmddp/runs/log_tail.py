@@ -89,14 +89,6 @@ def relative_path(path: Path) -> str:
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
-def modification_time(path: Path) -> float | None:
-    """Return when a file was last written, in seconds since 1970; None if it is missing."""
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return None
-
-
 def file_size(path: Path) -> int:
     """Return the size of a file; 0 for a missing one."""
     try:

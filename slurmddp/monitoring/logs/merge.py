@@ -22,9 +22,10 @@ from slurmddp.errors import UsageError
 from slurmddp.monitoring.logs import log_files
 from slurmddp.monitoring.logs.log_files import Source
 from slurmddp.runs.exit_records import decisive_record, read_records
+from slurmddp.runs.files import modification_time
 from slurmddp.runs.history import LogPart, read_outline
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.log_tail import READ_BYTES, GrowingFile, file_size, modification_time, read_timestamp, start_of_tail
+from slurmddp.runs.log_tail import READ_BYTES, GrowingFile, file_size, read_timestamp, start_of_tail
 from slurmddp.slurm.job_info import JobRef
 
 Told = Literal["line", "before", "after", "seen", ""]
