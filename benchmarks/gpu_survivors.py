@@ -186,7 +186,7 @@ def measure(trainee: Trainee, steps: int) -> None:
 def start(folder: Path, bench: Bench, *words: object, killed: int = -1, after_s: float = 0.0) -> list[Any]:
     """Start all ranks of a training."""
     flags = [] if bench.on_gpu else ["--cpu"]
-    environment = {**os.environ, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    environment = {**os.environ, "SLURMDDP_GPU_SURVIVORS": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     commands = [
         [__file__, "rank", str(rank), str(folder), *map(str, words), str(after_s if rank == killed else 0.0), *flags]
         for rank in range(WORLD)

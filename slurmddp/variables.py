@@ -91,3 +91,6 @@ NAMES: Final = frozenset(value for name, value in [*globals().items()] if name.i
     NOTIFY_TARGET
 }
 """What a job says to its own processes, and no other job may inherit: all but what the submission says to a job."""
+
+GPU_SURVIVORS: Final = "SLURMDDP_GPU_SURVIVORS"
+"""1, set by a person: ranks on GPUs save the last finished step after a fault, too, which was never run on one."""

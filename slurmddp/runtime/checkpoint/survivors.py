@@ -10,6 +10,7 @@ next start rank 0 makes an ordinary checkpoint of them, where nothing is missing
 from __future__ import annotations
 import hashlib
 import json
+import os
 import shutil
 import time
 from contextlib import nullcontext, suppress
@@ -20,6 +21,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
+from slurmddp import variables
 from slurmddp.errors import FencedError, RankError
 from slurmddp.runs.files import write_whole
 from slurmddp.runs.layout import SURVIVED
@@ -80,8 +82,8 @@ class Survivor:
 
     def _is_in_reach(self) -> bool:
         """Return whether no step has to wait for a GPU, as it would for buffers there, and the parameters are plain."""
-        if self._session.device.type == "cpu":
-            return True
+        if self._session.device.type == "cpu" or os.environ.get(variables.GPU_SURVIVORS) != "1":
+            return self._session.device.type == "cpu"
         buffers = [buffer for module in self._training.modules.values() for buffer in module.buffers()]
         own = leaves([self._training.collect_own(with_buffers=False), buffers])
         has_plain = all(type(one) is nn.Parameter and one.layout is torch.strided for one in self._parameters)

@@ -383,13 +383,19 @@ class StandInGpu(Gpu):
 
 
 @pytest.fixture
-def on_gpu(tmp_path, said, monkeypatch):
-    """Two ranks on stand-ins of GPUs after four steps."""
-    (tmp_path / "checkpoints").mkdir()
+def stand_ins(monkeypatch):
+    """GPUs whose ranks are asked to save."""
+    monkeypatch.setenv("SLURMDDP_GPU_SURVIVORS", "1")
     monkeypatch.setattr(survivors, "Partners", Partners)
     monkeypatch.setattr(survivors, "Gpu", StandInGpu)
-    monkeypatch.setattr(survivors, "REACH_LIMIT_S", 0)
     monkeypatch.setattr(Partners, "ranks", {})
+
+
+@pytest.fixture
+def on_gpu(tmp_path, said, stand_ins, monkeypatch):
+    """Two ranks on stand-ins of GPUs after four steps."""
+    (tmp_path / "checkpoints").mkdir()
+    monkeypatch.setattr(survivors, "REACH_LIMIT_S", 0)
     monkeypatch.setattr(survivors, "write_event", lambda *_: None)
     made = [Rank(tmp_path / "checkpoints", number, said, device=CUDA) for number in range(2)]
     for step in range(1, 5):
@@ -518,11 +524,8 @@ def test_an_optimizer_that_the_gpu_begins_while_it_is_read_makes_it_void(on_gpu,
     assert adopted(on_gpu) is None
 
 
-def test_a_step_reads_nothing_of_a_gpus_memory(tmp_path, said, monkeypatch):
+def test_a_step_reads_nothing_of_a_gpus_memory(tmp_path, said, stand_ins):
     """To read it, the host would wait. Tensors of the device `meta` have no content: reading one raises an error."""
-    monkeypatch.setattr(survivors, "Partners", Partners)
-    monkeypatch.setattr(survivors, "Gpu", StandInGpu)
-    monkeypatch.setattr(Partners, "ranks", {})
     with torch.device("meta"):
         alone = Rank(tmp_path, 0, said, norm=nn.LayerNorm, device=CUDA)
         for step in (1, 2, 3):
@@ -532,13 +535,14 @@ def test_a_step_reads_nothing_of_a_gpus_memory(tmp_path, said, monkeypatch):
             alone.survivor._ends[-1].is_held()
 
 
-def test_nothing_is_kept_where_each_step_would_have_to_wait_for_the_gpu(tmp_path, said, monkeypatch):
+@pytest.mark.parametrize(("norm", "asked"), [(nn.BatchNorm1d, "1"), (nn.LayerNorm, "")])
+def test_nothing_is_kept_on_a_gpu_without_being_asked_or_where_each_step_would_wait_for_it(
+    tmp_path, said, stand_ins, monkeypatch, norm, asked
+):
     """As for the running means of BatchNorm."""
-    monkeypatch.setattr(survivors, "Partners", Partners)
-    monkeypatch.setattr(survivors, "Gpu", StandInGpu)
-    monkeypatch.setattr(Partners, "ranks", {})
+    monkeypatch.setenv("SLURMDDP_GPU_SURVIVORS", asked)
     with torch.device("meta"):
-        alone = Rank(tmp_path, 0, said, device=CUDA)
+        alone = Rank(tmp_path, 0, said, norm=norm, device=CUDA)
     assert alone.survivor._partners is None
     alone.survivor.keep(1)
     alone.survivor.save()
