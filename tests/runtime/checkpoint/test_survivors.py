@@ -384,19 +384,20 @@ class StandInGpu(Gpu):
 
 @pytest.fixture
 def stand_ins(monkeypatch):
-    """GPUs whose ranks are asked to save."""
+    """GPUs whose ranks are asked to save; what else a test changes, it changes here."""
     monkeypatch.setenv("SLURMDDP_GPU_SURVIVORS", "1")
     monkeypatch.setattr(survivors, "Partners", Partners)
     monkeypatch.setattr(survivors, "Gpu", StandInGpu)
     monkeypatch.setattr(Partners, "ranks", {})
+    return monkeypatch
 
 
 @pytest.fixture
-def on_gpu(tmp_path, said, stand_ins, monkeypatch):
+def on_gpu(tmp_path, said, stand_ins):
     """Two ranks on stand-ins of GPUs after four steps."""
     (tmp_path / "checkpoints").mkdir()
-    monkeypatch.setattr(survivors, "REACH_LIMIT_S", 0)
-    monkeypatch.setattr(survivors, "write_event", lambda *_: None)
+    stand_ins.setattr(survivors, "REACH_LIMIT_S", 0)
+    stand_ins.setattr(survivors, "write_event", lambda *_: None)
     made = [Rank(tmp_path / "checkpoints", number, said, device=CUDA) for number in range(2)]
     for step in range(1, 5):
         for rank in made:
@@ -524,7 +525,8 @@ def test_an_optimizer_that_the_gpu_begins_while_it_is_read_makes_it_void(on_gpu,
     assert adopted(on_gpu) is None
 
 
-def test_a_step_reads_nothing_of_a_gpus_memory(tmp_path, said, stand_ins):
+@pytest.mark.usefixtures("stand_ins")
+def test_a_step_reads_nothing_of_a_gpus_memory(tmp_path, said):
     """To read it, the host would wait. Tensors of the device `meta` have no content: reading one raises an error."""
     with torch.device("meta"):
         alone = Rank(tmp_path, 0, said, norm=nn.LayerNorm, device=CUDA)
@@ -537,10 +539,10 @@ def test_a_step_reads_nothing_of_a_gpus_memory(tmp_path, said, stand_ins):
 
 @pytest.mark.parametrize(("norm", "asked"), [(nn.BatchNorm1d, "1"), (nn.LayerNorm, "")])
 def test_nothing_is_kept_on_a_gpu_without_being_asked_or_where_each_step_would_wait_for_it(
-    tmp_path, said, stand_ins, monkeypatch, norm, asked
+    tmp_path, said, stand_ins, norm, asked
 ):
     """As for the running means of BatchNorm."""
-    monkeypatch.setenv("SLURMDDP_GPU_SURVIVORS", asked)
+    stand_ins.setenv("SLURMDDP_GPU_SURVIVORS", asked)
     with torch.device("meta"):
         alone = Rank(tmp_path, 0, said, norm=norm, device=CUDA)
     assert alone.survivor._partners is None
