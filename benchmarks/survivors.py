@@ -39,7 +39,7 @@ def measure(folder: str, name: str) -> None:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
         batch = torch.randn(BATCH, width)
         training = TrainingState(model=model, shared={"optimizer": optimizer}, own={}, device=ddp.device)
-        store = Store(Path(folder), identity=ensure_identity(Path(folder)), keep=1, owner=None, say=print)
+        store = Store(Path(folder), identity=ensure_identity(Path(folder)), keep=1, check_owner=lambda: None, say=print)
         survivor = Survivor(training, ddp, store)
         for pair in range(pairs + 1):
             took_s = {}

@@ -3,7 +3,6 @@
 `slurmddp.runs.facts` finds the outcome; the views read it from there, and decide nothing by themselves.
 """
 
-from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 from typing import Final, Literal, NamedTuple
@@ -108,13 +107,13 @@ class Outcome(NamedTuple):
     """What a job, an attempt or a rank has come to."""
 
     kind: Kind
-    status: int | None = None
+    status: "int | None" = None
     """The exit status of the rank, of the attempt, or of the batch script; None where it is not on record."""
     signal: int = 0
     """The signal that ended the batch script; 0 for none."""
     reason: str = ""
     """In words, as the rank, the supervisor or Slurm gives it."""
-    time: float | None = None
+    time: "float | None" = None
     """When it ended, in seconds since 1970, by the clock of the writer; None where it is not on record."""
     state: str = ""
     """Slurm's word, where Slurm has given one."""

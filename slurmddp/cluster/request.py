@@ -90,8 +90,7 @@ def _why_undecided(spec: JobSpec) -> str:
 
 
 def _format_gpus(spec: JobSpec) -> str:
-    kind = f" {spec.gpu_type}" if spec.gpu_type else ""
-    return f"{spec.gpus}{kind} {'GPU' if spec.gpus == 1 else 'GPUs'}"
+    return count(spec.gpus, f"{spec.gpu_type} GPU".lstrip())
 
 
 def _time_limit(spec: JobSpec, partition: Partition | None) -> str:

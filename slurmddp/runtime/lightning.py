@@ -4,7 +4,6 @@ A Trainer loads this by the entry point `lightning.pytorch.callbacks_factory`; n
 answer to SIGTERM is not enough: each rank leaves after a different batch, saves nothing, and ends with status 0.
 """
 
-from __future__ import annotations
 import importlib
 import itertools
 import shutil
@@ -59,7 +58,7 @@ def _list(folder: Path, pattern: str = "*.ckpt") -> dict[str, int]:
 class _SaveAtStop:
     """Does by Lightning's hooks what `Checkpointer.steps` does at a stop request."""
 
-    def __init__(self, stopping: Stopping, file: Path, offered: str | None) -> None:
+    def __init__(self, stopping: Stopping, file: Path, offered: "str | None") -> None:
         self._stop = LoopStop(stopping)
         self._file = file
         self._offered = offered
@@ -68,7 +67,7 @@ class _SaveAtStop:
         self._last: LastStep | None = None
 
     @property
-    def ckpt_path(self) -> str | None:
+    def ckpt_path(self) -> "str | None":
         """Where Lightning looks when it resumes."""
         return self._offered
 

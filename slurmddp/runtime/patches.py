@@ -5,7 +5,6 @@ version that has its names: each wraps the original and passes calls on. Where a
 left out. tests/runtime/test_patches.py checks that the installed versions have every name. Standard library only.
 """
 
-from __future__ import annotations
 import functools
 import pkgutil
 import re
@@ -84,7 +83,7 @@ def after_import(name: str, action: Callable[[ModuleType], None]) -> None:
         action(sys.modules[name])
         return
 
-    def find_spec(wanted: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
+    def find_spec(wanted: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None) -> Any:
         """Find this module as Python does, with a loader that calls the action, and no other."""
         spec = PathFinder.find_spec(name, path, target) if wanted == name else None
         if spec and spec.loader:

@@ -20,7 +20,6 @@ a thread that goes on, faulthandler would follow frames that are no longer there
 (seen with Python 3.11, after some thousand signals). What the rank was doing goes on (SA_RESTART).
 """
 
-from __future__ import annotations
 import ctypes
 import faulthandler
 import fcntl
@@ -116,7 +115,7 @@ class Found:
         except OSError:
             self.why_no_stack = "it has ended"
 
-    def answer(self, deadline: float) -> list[dict[str, Any]] | None:
+    def answer(self, deadline: float) -> "list[dict[str, Any]] | None":
         """Return the frames of the main thread, the innermost first; None when there are none by the deadline."""
         while not (self.why_no_stack or self._is_written()):
             if read_stat(self.pid)[0] in "XZ":
@@ -214,7 +213,7 @@ def _lock(file: int, deadline: float) -> None:
             time.sleep(_POLL_S)
 
 
-def read_stat(pid: int | str) -> list[str]:
+def read_stat(pid: "int | str") -> list[str]:
     """Return the fields of proc_pid_stat(5) from the state on; of a process that is gone, as of a dead one."""
     return read_file(f"/proc/{pid}/stat").rpartition(")")[2].split() or ["X"] + ["0"] * 12
 

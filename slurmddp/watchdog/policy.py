@@ -4,7 +4,6 @@ A training hangs when for the time-out no rank has made progress or worked, and 
 rank works while it, or a process that it has started, uses the CPU or moves data. docs/hangs.md has it in plain words.
 """
 
-from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
@@ -91,7 +90,7 @@ def judge_work(
     return moves or (is_busy and (same_s > took_s or cpu < BUSY)), is_busy or after.is_blocked
 
 
-def follow(track: Track | None, beat: Beat, now: float) -> Track:
+def follow(track: "Track | None", beat: Beat, now: float) -> Track:
     """Return a rank's track with its new beat; what a silent rank did meanwhile is not known."""
     if track is None or track.beat.pid != beat.pid:
         return Track(beat, now, now, now, now)
@@ -132,7 +131,7 @@ def timeout_s(option: str, tracks: Iterable[Track]) -> float:
     return max(least_s, *(LONG_STEPS * track.longest_s for track in tracks))
 
 
-def judge(tracks: Collection[Track], timeout_s: float, now: float) -> Hang | None:
+def judge(tracks: Collection[Track], timeout_s: float, now: float) -> "Hang | None":
     """Return what is wrong with the ranks of one training; None while all is well, or not known."""
     tracks = sorted(tracks, key=lambda track: track.beat.rank)
     live = [track for track in tracks if not track.is_silent(now)]

@@ -1,6 +1,5 @@
 """What a process and those below it use: CPU time, and bytes read and written, by Linux's /proc."""
 
-from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ class Used(NamedTuple):
     memory_bytes: int = 0
     """Host memory of the process now."""
 
-    def cpus_since(self, before: Used, took_s: float) -> float:
+    def cpus_since(self, before: "Used", took_s: float) -> float:
         """Return the CPUs used in `took_s` seconds; the time of a process below may be gone with it."""
         return (self.cpu_s - before.cpu_s + max(0.0, self.children_cpu_s - before.children_cpu_s)) / took_s
 

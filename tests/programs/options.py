@@ -46,7 +46,8 @@ def train(ddp, options, folder: Path, crash_at: int = -1) -> Watched:
     training = Watched(Session.current, options, make_task(options))
     training.losses, training.crash_at = [], crash_at
     try:
-        training.train()
+        for _ in training.steps():
+            pass
     except CrashError:
         dist.barrier()
     return training

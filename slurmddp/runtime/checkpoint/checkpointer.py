@@ -10,7 +10,6 @@ All ranks call everything here, in the same order.
 """
 
 from __future__ import annotations
-import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -22,7 +21,6 @@ import torch.distributed as dist
 from torch import nn
 
 from slurmddp.errors import RankError
-from slurmddp.runs.ownership import ownership_of
 from slurmddp.runs.training_events import Loop, Metrics
 from slurmddp.runtime import session
 from slurmddp.runtime.checkpoint.sampler import Sampler
@@ -188,12 +186,8 @@ class Checkpointer:
 
 def _open_store(given: str | Path | None, keep: int, ours: session.Session) -> Store | None:
     """Return the store of checkpoints; rank 0 makes its folder, and the others wait for it."""
-    run_dir = ours.run_dir
-    if given is not None:
-        folder = Path(given)
-    elif run_dir:
-        folder = run_dir.checkpoints
-    else:
+    folder = Path(given) if given is not None else ours.run_dir and ours.run_dir.checkpoints
+    if folder is None:
         ours.print("no checkpoints: this process has no run folder; give folder= to save them")
         return None
     if folder.resolve() in ours.folders:
@@ -204,5 +198,4 @@ def _open_store(given: str | Path | None, keep: int, ours: session.Session) -> S
         ensure_identity(folder)
     if ours.control:
         dist.barrier(ours.control)
-    owner = ownership_of(run_dir.owner, os.environ) if run_dir else None
-    return Store(folder, identity=ensure_identity(folder), keep=keep, owner=owner, say=ours.print)
+    return Store(folder, identity=ensure_identity(folder), keep=keep, check_owner=ours.check_owner, say=ours.print)

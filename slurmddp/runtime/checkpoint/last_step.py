@@ -4,7 +4,6 @@ In data parallel training on the CPU all ranks hold the same parameters. What el
 to all others before any of them can finish the step.
 """
 
-from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path

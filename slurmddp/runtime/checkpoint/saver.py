@@ -5,6 +5,8 @@ All ranks call `begin` after the same step. It copies the state into host memory
 
 from __future__ import annotations
 import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,9 +24,6 @@ from slurmddp.runtime.rendezvous.process_group import form_control_group
 from slurmddp.runtime.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from concurrent.futures import Future
-
     from slurmddp.runtime.checkpoint.sharded import CollectiveSave
 
 VISIBLE_LIMIT_S = 60.0

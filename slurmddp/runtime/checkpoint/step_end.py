@@ -7,7 +7,6 @@ waits for no other (cudaStreamNonBlocking, c10/cuda/CUDAStream.cpp), without all
 which may wait for all kernels ("Implicit Synchronization" in NVIDIA's CUDA C++ Programming Guide).
 """
 
-from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
@@ -46,7 +45,7 @@ class Gpu:
 class StepEnd:
     """The end of the step that is just over."""
 
-    def __init__(self, step: int, tensors: Tensors, others: Any = None, gpu: Gpu | None = None) -> None:
+    def __init__(self, step: int, tensors: Tensors, others: Any = None, gpu: "Gpu | None" = None) -> None:
         self.step, self.others, self._gpu, self._traces = step, others, gpu, traces_of(tensors)
         self._has_same_bytes: Answer = gpu.keep_first_bytes() if gpu else lambda: True
         self.is_reached: Answer = gpu.mark() if gpu else lambda: True
@@ -69,7 +68,7 @@ def traces_of(tensors: Tensors) -> list[tuple[int, Any]]:
     return [(one._version, _first_bytes(one)) for one in tensors]  # noqa: SLF001 - of autograd, which counts
 
 
-def _first_bytes(tensor: torch.Tensor) -> bytes | int:
+def _first_bytes(tensor: torch.Tensor) -> "bytes | int":
     if not tensor.is_cpu:
         return tensor.data_ptr()
     return ctypes.string_at(tensor.data_ptr(), min(tensor.nbytes, 8)) if tensor.layout is torch.strided else b""

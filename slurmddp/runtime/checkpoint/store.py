@@ -29,7 +29,6 @@ from slurmddp.errors import PeerError, RankError
 from slurmddp.old_python import dataclass
 from slurmddp.runs.files import create_exclusively, open_regular, sha256_of, sync_folder, write_whole
 from slurmddp.runs.layout import IDENTITY, MANIFEST
-from slurmddp.runs.ownership import Ownership
 
 FORMAT = 2
 INDEX = "index.pt"
@@ -67,17 +66,17 @@ class Saved:
 class Store:
     """The checkpoints of one run in one folder. One process writes them; any process may read them.
 
-    `owner` is checked before each commit and each deletion; None when the run has no ownership file. `say` prints a
-    line for the user.
+    `check_owner` is called before each commit and each deletion, and raises FencedError when another attempt owns the
+    run. `say` prints a line for the user.
     """
 
     def __init__(
-        self, folder: Path, *, identity: str, keep: int, owner: Ownership | None, say: Callable[[str], None]
+        self, folder: Path, *, identity: str, keep: int, check_owner: Callable[[], None], say: Callable[[str], None]
     ) -> None:
         self.folder = folder
         self.identity = identity
         self._keep = keep
-        self._owner = owner
+        self.check_owner = check_owner
         self._say = say
 
     def write(self, step: int, parts: Mapping[str, Any], note: Mapping[str, Any]) -> str:
@@ -194,11 +193,6 @@ class Store:
             return []
         found = [(int(match[1]), path) for path in self.folder.iterdir() if (match := _STEP.fullmatch(path.name))]
         return [path for _, path in sorted(found, reverse=True)]
-
-    def check_owner(self) -> None:
-        """Raise FencedError when another attempt owns the run."""
-        if self._owner:
-            self._owner.check()
 
 
 def ensure_identity(folder: Path) -> str:

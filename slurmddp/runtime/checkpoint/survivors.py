@@ -7,7 +7,6 @@ optimizer, into `step-STEP/`, and each what only it has, and what it keeps of tw
 next start rank 0 makes an ordinary checkpoint of them, where nothing is missing; else the older checkpoint counts.
 """
 
-from __future__ import annotations
 import hashlib
 import json
 import os
@@ -42,7 +41,7 @@ REACH_LIMIT_S: Final = 3.0
 class Survivor:
     """What this rank keeps after each step, and saves when the attempt fails."""
 
-    def __init__(self, training: TrainingState, session: Session, store: Store | None) -> None:
+    def __init__(self, training: TrainingState, session: Session, store: "Store | None") -> None:
         """Keep nothing without a store, alone, where parts are divided, or where each step would wait for a GPU."""
         self._training, self._session, self._store = training, session, store
         self._attempt = f"{session.job}.{session.attempt}"
@@ -193,7 +192,7 @@ class Survivor:
             digest.update(parameter.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
         return digest.digest()
 
-    def _find_held(self) -> StepEnd | None:
+    def _find_held(self) -> "StepEnd | None":
         """Return the newest step end that this rank still holds."""
         until = time.monotonic() + REACH_LIMIT_S
         while self._ends and not self._ends[-1].is_reached() and time.monotonic() < until:

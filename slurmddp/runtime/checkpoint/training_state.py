@@ -34,11 +34,9 @@ class Stateful(Protocol):
 
     def state_dict(self) -> State:
         """Return the state, of plain values and tensors."""
-        ...
 
     def load_state_dict(self, state_dict: State) -> Any:
         """Restore a state."""
-        ...
 
 
 class TrainingState:
@@ -140,8 +138,7 @@ class TrainingState:
         restore(self.parts, {**states, **shared["parts"]})
         for name, layout in self.layouts.items():
             layout.restore(shared["layouts"].get(name, []))
-        step: int = shared["step"]
-        return step
+        return int(shared["step"])
 
     def restore_own(self, own: State) -> None:
         """Restore the state that only this rank has; its random numbers wait for `restore_random`."""

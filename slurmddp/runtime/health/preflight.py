@@ -40,8 +40,7 @@ class Preflight:
         for finding in findings:
             if finding.level in SERIOUS:
                 print_line(f"{finding.level.upper()}: {finding.line}")
-                what = (finding.check, finding.level, finding.host, finding.what, finding.advice)
-                write_event(self._rank, Found(*what))
+                write_event(self._rank, Found(finding.check, finding.level, finding.host, finding.what, finding.advice))
 
 
 def judge_all(rank: Rank, ranks: Iterable[Facts], limit_s: float, unseen: Level) -> list[Finding]:

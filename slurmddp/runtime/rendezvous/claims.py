@@ -1,6 +1,5 @@
 """The rules that the claims of all ranks together keep: who each says it is in the rendezvous. Pure."""
 
-from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,7 +18,7 @@ class Claims:
         self._by_rank: dict[int, Facts] = {}
         self._by_local_rank: dict[tuple[str, int, int], Facts] = {}
 
-    def read(self, arrival: Any) -> RankError | None:
+    def read(self, arrival: Any) -> "RankError | None":
         """Add the claim of an arrival; return the error if it cannot be read or contradicts the others."""
         try:
             claim = Facts(**arrival)
@@ -31,7 +30,7 @@ class Claims:
             )
         return self.add(claim)
 
-    def add(self, claim: Facts) -> RankError | None:
+    def add(self, claim: Facts) -> "RankError | None":
         """Add a claim; return the error of the first rule that it breaks, None if it breaks none.
 
         All ranks have the same world size, no two processes the same rank, no two of a node the same local rank.

@@ -191,7 +191,7 @@ def _await_listener(rank: Rank, head: str, port: int, limit_s: float) -> None:
     deadline = time.monotonic() + limit_s
     while True:
         try:
-            socket.create_connection((head, port), timeout=2).close()
+            return socket.create_connection((head, port), timeout=2).close()
         except OSError as error:
             if time.monotonic() > deadline:
                 addresses = resolve(head)
@@ -201,8 +201,6 @@ def _await_listener(rank: Rank, head: str, port: int, limit_s: float) -> None:
                     f"{name}; {error}"
                 ) from error
             time.sleep(0.05)
-        else:
-            return
 
 
 def foreign_program(rank: Rank) -> PeerError:

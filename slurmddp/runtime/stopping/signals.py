@@ -4,7 +4,6 @@ A Python signal handler does not run while the main thread is inside a collectiv
 thread, reads the wakeup descriptor and calls `StopSignals.answer`.
 """
 
-from __future__ import annotations
 import contextlib
 import os
 import select
@@ -91,7 +90,7 @@ class StopSignals:
             with contextlib.suppress(BlockingIOError):
                 os.write(self._pipe[1], bytes([number]))
 
-    def _handle(self, number: int, _: FrameType | None) -> None:
+    def _handle(self, number: int, _: "FrameType | None") -> None:
         """Wake the signal thread also when the program has replaced the wakeup descriptor by its own."""
         self.wake(number)
 
@@ -128,7 +127,7 @@ class StopSignals:
             return signal.Signals(ours[0]).name
         return CLOCK if self._wait_limit_s() == 0 else ""
 
-    def _wait_limit_s(self) -> float | None:
+    def _wait_limit_s(self) -> "float | None":
         """Return how long to wait for the clock; a program with signal handlers of its own stops by those alone."""
         if self._stop_at is None or self.stop_requested or not self.all_handlers_ours:
             return None

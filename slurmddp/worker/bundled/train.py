@@ -57,13 +57,8 @@ class Training:
         self.board = Board(ddp.run_dir, self.run.step) if options.tensorboard and ddp.is_main and ddp.run_dir else None
         self._logged_at, self._patience_s = time.monotonic(), min(FIRST_LOG_S, options.log_every_s)
 
-    def train(self) -> None:
-        """Train on every sample `epochs` times."""
-        for _ in self.steps():
-            pass
-
     def steps(self) -> Iterator[int]:
-        """Take one step for each number that is yielded."""
+        """Train on every sample `epochs` times, with a step for each number that is yielded."""
         options = self.options
         self.model.train()
         batches = training_batches(
@@ -175,7 +170,8 @@ def train(options: WorkerOptions) -> None:
             raise RankError(f"{options.needs_gpu}, and there is none on {ddp.host}")
         _print_header(ddp, options, task)
         training = Training(ddp, options, task)
-        training.train()
+        for _ in training.steps():
+            pass
         _save_model(training)
 
 

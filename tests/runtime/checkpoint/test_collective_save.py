@@ -15,7 +15,7 @@ from slurmddp.runtime.checkpoint.sharded import Share, load
 
 SIZE = 20_000
 folder, groups = Path(sys.argv[1]), Path(sys.argv[2])
-store = Store(folder, identity="1", keep=2, owner=None, say=lambda line: sys.exit(line))
+store = Store(folder, identity="1", keep=2, check_owner=lambda: None, say=lambda line: sys.exit(line))
 
 
 class Part:

@@ -30,7 +30,7 @@ def who(rank, **more):
 
 
 def open_store(folder):
-    return Store(folder, identity="0" * 32, keep=2, owner=None, say=print)
+    return Store(folder, identity="0" * 32, keep=2, check_owner=lambda: None, say=print)
 
 
 def train(rank, folder, start, killed, drawing, told):

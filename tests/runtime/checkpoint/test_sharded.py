@@ -75,7 +75,7 @@ def plain(model):
 def write(parts, folder: Path):
     """Write the divided ones of the parts as the only rank; return the store and what was found."""
     divided = {name: part for name, part in parts.items() if training_state.is_divided(part)}
-    store = Store(folder, identity="1", keep=1, owner=None, say=print)
+    store = Store(folder, identity="1", keep=1, check_owner=lambda: None, say=print)
     whole = {f"{name}.pt": training_state.state_of(part) for name, part in parts.items() if name not in divided}
     writers = CollectiveSave(divided, store, make_rank(), None)
     writers.write(3, {"state.pt": 3, **whole}, writers.collect_share(), {})
@@ -168,7 +168,7 @@ def test_two_tensors_of_one_name_are_refused(tmp_path):
         def load_state_dict(self, state_dict):
             """Take nothing."""
 
-    store = Store(tmp_path, identity="1", keep=1, owner=None, say=print)
+    store = Store(tmp_path, identity="1", keep=1, check_owner=lambda: None, say=print)
     with pytest.raises(RankError, match="two tensors of the state are called odd.1; rename one"):
         CollectiveSave({"odd": Twice()}, store, make_rank(), None).collect_share()
 

@@ -65,7 +65,7 @@ def test_a_checkpoint_gives_back_what_was_copied(state, later):
     """Also when the memory is that of another state before."""
     snapshot = Snapshot()
     with tempfile.TemporaryDirectory() as folder:
-        store = Store(Path(folder), identity="1", keep=1, owner=None, say=print)
+        store = Store(Path(folder), identity="1", keep=1, check_owner=lambda: None, say=print)
         for step, each in enumerate([state, later, state]):
             check_plain({"state": each})
             store.write(step, {"state.pt": snapshot.take(each)}, {})

@@ -38,7 +38,9 @@ def parts(step: int) -> dict:
 
 def store_in(folder, said=None, **changes) -> Store:
     said = [] if said is None else said
-    return Store(folder, **{"identity": IDENTITY, "keep": 3, "owner": None, "say": said.append, **changes})
+    return Store(
+        folder, **{"identity": IDENTITY, "keep": 3, "check_owner": lambda: None, "say": said.append, **changes}
+    )
 
 
 def names(folder) -> list[str]:
@@ -450,7 +452,7 @@ def test_a_fenced_writer_writes_nothing(two, tmp_path):
         (folder / ".step-000000300.abc").mkdir()
         before = names(folder)
         with pytest.raises(FencedError, match="main 18 0.0"):
-            store_in(folder, owner=TakenOver(tmp_path / "owner", 0)).write(300, parts(300), NOTE)
+            store_in(folder, check_owner=TakenOver(tmp_path / "owner", 0).check).write(300, parts(300), NOTE)
         assert names(folder) == before
 
 
@@ -458,7 +460,7 @@ def test_a_fenced_reader_sets_nothing_aside(two, tmp_path):
     with copy_of(two) as folder:
         (folder / "step-000000200" / "model.pt").unlink()
         with pytest.raises(FencedError):
-            store_in(folder, owner=TakenOver(tmp_path / "owner", 0)).newest()
+            store_in(folder, check_owner=TakenOver(tmp_path / "owner", 0).check).newest()
         assert names(folder) == names(two)
 
 
@@ -468,7 +470,9 @@ def test_a_run_taken_over_at_any_look_loses_nothing(two, tmp_path):
     for looks in range(8):
         with copy_of(two) as folder:
             try:
-                store_in(folder, keep=1, owner=TakenOver(tmp_path / "owner", looks)).write(300, parts(300), NOTE)
+                store_in(folder, keep=1, check_owner=TakenOver(tmp_path / "owner", looks).check).write(
+                    300, parts(300), NOTE
+                )
             except FencedError:
                 ends.append((looks, [path.name for path in folder.glob("step-*")]))
             assert store_in(folder).newest().step >= 200
@@ -499,7 +503,7 @@ def test_a_writer_whose_files_the_next_owner_took_away_says_who_it_is(two, tmp_p
 
     with copy_of(two) as folder:
         with pytest.raises(FencedError, match="main 18 0.0"):
-            store_in(folder, owner=owner).write(300, {"a.pt": Calls(take_over), **parts(300)}, NOTE)
+            store_in(folder, check_owner=owner.check).write(300, {"a.pt": Calls(take_over), **parts(300)}, NOTE)
         assert store_in(folder).newest().step == 300
         assert names(folder) == ["step-000000100", "step-000000200", "step-000000300"]
 
@@ -542,7 +546,7 @@ import errno, sys, torch
 from pathlib import Path
 from slurmddp.runtime.checkpoint.store import Store
 folder = Path(sys.argv[1])
-store = Store(folder, identity="1", keep=3, owner=None, say=print)
+store = Store(folder, identity="1", keep=3, check_owner=lambda: None, say=print)
 store.write(1, {"model.pt": torch.zeros(10_000)}, {})
 for size in (100_000, 240_000, 249_000, 250_000, 251_000, 252_000, 10**7):
     try:
@@ -575,7 +579,7 @@ import os, random, signal, sys, time, torch
 from pathlib import Path
 from slurmddp.runtime.checkpoint.store import Store
 
-store = Store(Path(sys.argv[1]), identity="1", keep=2, owner=None, say=lambda line: sys.exit(line))
+store = Store(Path(sys.argv[1]), identity="1", keep=2, check_owner=lambda: None, say=lambda line: sys.exit(line))
 newest = 0
 for seed in range(20):
     read, write = os.pipe()

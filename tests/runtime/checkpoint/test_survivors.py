@@ -66,7 +66,7 @@ class Rank:
             list_ranks=lambda ranks: f"ranks {ranks}",
         )
         identity = ensure_identity(folder)
-        self.store = Store(folder, identity=identity, keep=2, owner=None, say=said.append)
+        self.store = Store(folder, identity=identity, keep=2, check_owner=lambda: None, say=said.append)
         self.survivor = Survivor(self.training, self.session, self.store)
         Partners.ranks[number] = self
         self.survivor.begin(0)

@@ -33,7 +33,7 @@ def train(rank, folder, told):
     model = DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5)))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     training = TrainingState(model=model, shared={"optimizer": optimizer}, own={}, device=torch.device("cpu"))
-    store = Store(folder, identity=IDENTITY, keep=2, owner=None, say=print)
+    store = Store(folder, identity=IDENTITY, keep=2, check_owner=lambda: None, say=print)
     survivor = Survivor(training, who(rank, control=dist.new_group(backend="gloo")), store)
     for first, last in ((1, 6), (7, LAST)):
         survivor.begin(first - 1)
@@ -76,7 +76,7 @@ def test_the_buffers_of_rank_0_and_the_random_numbers_of_each_are_saved_by_the_o
     sent = {(one.rank, one.step): one.state["buffers"]["model"] for one in open_states(file.read_bytes())}
     assert sent[0, LAST] and not sent[1, LAST]
     monkeypatch.setattr(survivors, "write_event", lambda *_: None)
-    store = Store(tmp_path, identity=IDENTITY, keep=2, owner=None, say=print)
+    store = Store(tmp_path, identity=IDENTITY, keep=2, check_owner=lambda: None, say=print)
     adopt(store, who(0, print=print, list_ranks=list))
     saved = store.newest()
     assert saved.step == LAST
