@@ -186,7 +186,9 @@ def _read_launcher(name: str, rest: tuple[str, ...]) -> _LauncherLine:
     if options[-1:] == ["--"]:
         options.pop()
     elif name != _ACCELERATE:
-        program = _without_dashes(program)
+        behind = 2 if program[:1] == ("-m",) else 1
+        is_dashes = program[behind : behind + 1] == ("--",)  # which the argparse of torchrun takes for its own
+        program = program[:behind] + program[behind + is_dashes :]
     if found := re.search(r"--nnodes[= ]\d+:\d+", " ".join(options)):
         raise UsageError(f"COMMAND: {found[0]} is a range, and slurmddp is not elastic; give --nodes N instead")
     if name in ("srun", *_OF_MPI) and options and re.fullmatch(_RUNNERS, options[-1]):
@@ -208,12 +210,6 @@ def _read_launcher(name: str, rest: tuple[str, ...]) -> _LauncherLine:
         else:
             numbers[found_option.meaning] = value
     return _LauncherLine(name, numbers, tuple(left_out), tuple(others), program)
-
-
-def _without_dashes(program: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a program without the `--` behind its name, which the argparse of torchrun takes for its own."""
-    arguments = 2 if program[:1] == ("-m",) else 1
-    return program[:arguments] + program[arguments + (program[arguments : arguments + 1] == ("--",)) :]
 
 
 def _shape(numbers: Mapping[Meaning, str]) -> tuple[int | None, int | None] | None:

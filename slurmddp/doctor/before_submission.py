@@ -15,7 +15,7 @@ from slurmddp.cluster.partitions import Cluster, Partition
 from slurmddp.cluster.request import Request
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.recipes import trains_alone
-from slurmddp.doctor.catalogue import finding, load
+from slurmddp.doctor.catalogue import CATALOGUE, finding
 from slurmddp.doctor.python_check import check_python
 from slurmddp.doctor.storage import check_storage
 from slurmddp.errors import ClusterError, UsageError
@@ -69,10 +69,10 @@ def check_variables(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Findi
         yield finding("variables", "unset", name=name)
     if removed := scrubbed(environ):
         yield finding("variables", "removed", number=len(removed), names=list_some(removed, _NAMED))
-    for name, effect in load()["inherited"]["slowing"].items():
+    for name, effect in CATALOGUE.texts["inherited"]["slowing"].items():
         if name not in own and environ.get(name, "") not in _OFF:
             yield finding("variables", "slowing", name=name, value=environ[name], effect=effect)
-    for name in load()["inherited"]["choosing"]:
+    for name in CATALOGUE.texts["inherited"]["choosing"]:
         if name not in own and environ.get(name):
             yield finding("variables", "choosing", name=name, value=environ[name])
     value = environ.get("CUDA_VISIBLE_DEVICES")

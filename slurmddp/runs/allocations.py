@@ -1,6 +1,5 @@
 """The allocations of a run: when each start of a job by Slurm had how many nodes. Slurm is not asked."""
 
-from __future__ import annotations
 import math
 from typing import NamedTuple
 

@@ -1,7 +1,9 @@
-"""The finding of a check, before submission or in a job. No I/O; standard library only."""
+"""The findings of checks, before submission or in a job, and the files with their texts. Standard library only."""
 
-from collections.abc import Iterable
-from typing import Final, Literal
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Literal
 
 from slurmddp.old_python import dataclass
 
@@ -40,6 +42,25 @@ class Finding:
         """The whole finding in one line."""
         what = ": ".join(filter(None, (self.place, self.what)))
         return "; ".join(filter(None, (what, self.why, self.advice)))
+
+
+class Catalogue:
+    """The file of all that some checks can find; it is read when the first finding is made."""
+
+    def __init__(self, path: Path, parse: Callable[[str], Mapping[str, Any]]) -> None:
+        self._path, self._parse = path, parse
+
+    @cached_property
+    def texts(self) -> Mapping[str, Mapping[str, Any]]:
+        """By check and case, the fields of the finding; names in braces are values."""
+        return self._parse(self._path.read_text("utf-8"))
+
+    def finding(self, check: str, case: str, **values: Any) -> Finding:
+        """Return the finding of a check in this case, with the values in its texts; some are themselves fields."""
+        fields = dict(self.texts[check][case])
+        fields |= {key: text.format_map(values) for key, text in fields.items() if isinstance(text, str)}
+        fields |= {key: values[key] for key in ("host", "rank", "level") if key in values}
+        return Finding(check=check, **fields)
 
 
 def worst(findings: Iterable[Finding]) -> int:

@@ -4,7 +4,6 @@ The job notes it on its first node, and the next submission reads it on the logi
 the same on both. A line that is damaged is left out, and a file that somebody else may have written is not read.
 """
 
-from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable

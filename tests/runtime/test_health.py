@@ -25,7 +25,7 @@ from slurmddp.worker import entry
 
 def test_each_finding_has_a_level_and_a_check_that_uses_it():
     used = "".join(path.read_text() for path in Path(rules.__file__).parent.glob("*.py"))
-    for check_name, cases in rules.load().items():
+    for check_name, cases in rules.CATALOGUE.texts.items():
         for case, texts in cases.items():
             assert texts["level"] in ("ok", "note", "warning", "error") and texts["what"], (check_name, case)
             assert f'finding("{check_name}", "{case}"' in used, (check_name, case)

@@ -20,7 +20,6 @@ _GENERAL: Final = (
     r"slurmddp: .* status [1-9]",
 )
 """Beside the texts of known failures; the third is glog's."""
-_TRACEBACK: Final = re.compile(rb"Traceback \(most recent call last\):")
 _RANK: Final = re.compile(rb"^\[rank\d+\]: ?")
 
 
@@ -76,7 +75,7 @@ class Errors:
             return True
         if not _pattern().Match(text.decode("utf-8", "replace").rstrip("\r\n")):
             return False
-        if _TRACEBACK.search(text):
+        if HEADER.encode() in text:
             self._inside.add(path)
         return True
 

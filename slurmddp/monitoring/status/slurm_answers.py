@@ -21,6 +21,8 @@ TIMEOUT_S: Final = 20.0
 """How long each of Slurm's programs may take."""
 FEW: Final = 8
 """Up to so many jobs scontrol is asked for, which shows more than squeue; also so many running jobs among many."""
+_DETAILS: Final = ("exit_status", "restarts", "preempted")
+"""What only scontrol shows of a job that runs."""
 SLACK: Final = timedelta(minutes=5)
 """The clocks of this machine and of the controller may differ by so much."""
 
@@ -106,13 +108,10 @@ class Answers:
 
     def _add_details(self, running: Sequence[RequestedJob]) -> None:
         """Add what only scontrol shows, as that one is being preempted."""
-        details = queries.controller([job.job_id for job in running], self.environ, timeout_s=TIMEOUT_S)
+        shown = queries.controller([job.job_id for job in running], self.environ, timeout_s=TIMEOUT_S).jobs
+        told = {one.job_id: {name: getattr(one, name) for name in _DETAILS} for one in shown}
         for job in running:
-            rows = self.rows[job]
-            shown = {row.job_id: row for row in newest_rows(matching_rows(job, details.jobs))}
-            for number, row in enumerate(rows):
-                own = shown.get(row.job_id, row)
-                rows[number] = row._replace(exit_status=own.exit_status, restarts=own.restarts, preempted=own.preempted)
+            self.rows[job] = [row._replace(**told.get(row.job_id, {})) for row in self.rows[job]]
 
 
 def matching_rows(wanted: RequestedJob, rows: Iterable[JobInfo]) -> list[JobInfo]:

@@ -5,11 +5,10 @@ findings.json has the level and the texts of each finding; that is all that is r
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from slurmddp.runs.findings import Finding, Level
+from slurmddp.runs.findings import Catalogue, Finding, Level
 from slurmddp.runtime.health.facts import MISSING, Facts, group
 from slurmddp.text import count, list_some
 
@@ -20,23 +19,10 @@ LEAST_SKEW_S: Final = 1.0
 _LASTING: Final = ("EROFS", "EACCES", "EPERM", "ENOENT", "ENOTDIR")
 """Errors of a folder that do not end by themselves, as those of a full disk or a stale handle do."""
 _MOST_LISTED: Final = 4
-_FIELDS: Final = ("host", "rank", "level")
-"""Values that are themselves fields of a finding."""
+CATALOGUE: Final = Catalogue(Path(__file__).with_name("findings.json"), json.loads)
+finding: Final = CATALOGUE.finding
 
 All = Sequence[Facts]
-
-
-def finding(check: str, case: str, **values: Any) -> Finding:
-    """Return the finding of a check in this case, with the values in its texts."""
-    texts: dict[str, Any] = {key: text.format_map(values) for key, text in load()[check][case].items()}
-    return Finding(check=check, **texts | {key: values[key] for key in _FIELDS if key in values})
-
-
-@cache
-def load() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
-    """Return the whole file of findings, by check and case."""
-    content: dict[str, Any] = json.loads(Path(__file__).with_name("findings.json").read_text(encoding="utf-8"))
-    return content
 
 
 def judge(ranks: All) -> Iterator[Finding]:
