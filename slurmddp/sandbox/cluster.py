@@ -219,8 +219,7 @@ def down(name: str = "default") -> bool:
 
 def _kill_supervisor(files: Files) -> bool:
     """Kill the process of the sandbox, and with it all of its daemons; tell whether there was one."""
-    process = files.supervisor()
-    if process:
+    if process := files.supervisor():
         process.kill()
     return process is not None
 
