@@ -16,7 +16,6 @@ from slurmddp.attach import attach_variables
 from slurmddp.exit_codes import DONE, STOPPED
 
 _PACKAGE: Final = Path(__file__).parents[1]
-_TOLD: Final = b"1"
 _BY_SIGNAL: Final = 128
 _FAILED_BY_SIGNAL: Final = 127
 
@@ -42,7 +41,7 @@ class ShellLaunch:
             self._say("the shell of the batch script has ended; nothing more is started")
             raise SystemExit(STOPPED)
         self.status = int(status)
-        if told == _TOLD and self.status >= _BY_SIGNAL:
+        if told == b"1" and self.status >= _BY_SIGNAL:
             self._say(f"the script itself has sent a signal to the launch, which ended with status {self.status}")
             return _FAILED_BY_SIGNAL
         return self.status

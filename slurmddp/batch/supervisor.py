@@ -325,8 +325,7 @@ class Supervisor:
             return False
         self.gone |= gone
         down = self.slurm.lost_nodes(",".join(self.nodes))
-        hosts = policy.choose_nodes(self.nodes, {*self.gone, *down}, len(self.job.hosts))
-        if hosts:
+        if hosts := policy.choose_nodes(self.nodes, {*self.gone, *down}, len(self.job.hosts)):
             new = ", ".join(node for node in hosts if node not in self.job.hosts)
             self.say(f"the ranks start again without {', '.join(sorted(gone))}, in whose place is now {new}")
             self._use_nodes(hosts)

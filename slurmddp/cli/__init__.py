@@ -81,12 +81,10 @@ click.Context.formatter_class = _HelpFormatter
 class _LazyGroup(click.Group):
     """A group that imports the module of a command only when the command is used."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        del ctx
+    def list_commands(self, _: click.Context) -> list[str]:
         return list(_COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        del ctx
+    def get_command(self, _: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
         command: click.Command = getattr(__import__(_COMMANDS[cmd_name][0], fromlist=[cmd_name]), cmd_name)
@@ -110,8 +108,7 @@ class _LazyGroup(click.Group):
             return args[0], click.Command(args[0], callback=lambda: forward(found, args)), []
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        del ctx
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, _COMMANDS))
         for name, (_, text) in _COMMANDS.items():
             if name in _TITLES:
@@ -194,11 +191,11 @@ def group(context: click.Context, /, *, over_ssh: bool, **_: object) -> int:
         from slurmddp.remote.connection import begin
 
         begin()
-    if context.invoked_subcommand is None and (found := find_host(context, [""])):
-        from slurmddp.cli.remote import forward
-
-        return forward(found, [])
     if context.invoked_subcommand is None:
+        if found := find_host(context, [""]):
+            from slurmddp.cli.remote import forward
+
+            return forward(found, [])
         from slurmddp.cli.overview import print_overview
 
         print_overview()

@@ -1,7 +1,6 @@
 """`slurmddp cancel` and `slurmddp requeue`: what a user asks of jobs that run or wait."""
 
 import os
-from dataclasses import asdict
 from typing import Final
 
 import click
@@ -42,7 +41,7 @@ def cancel(words: tuple[str, ...], runs_dir: str, *, every: bool, yes: bool, as_
     if not jobs:
         print_message("none of these jobs is pending or running; nothing was cancelled")
     cancelled = cancelling.cancel(jobs, os.environ, print_message)
-    print_result({"jobs": [asdict(job) for job in cancelled]}, [job.job_id for job in cancelled], as_json=as_json)
+    print_result({"jobs": [job._asdict() for job in cancelled]}, [job.job_id for job in cancelled], as_json=as_json)
 
 
 @click.command()

@@ -25,8 +25,7 @@ def render(*, as_diff: bool, **parameters: Any) -> None:
     With --set it is the script of a sweep. To add lines to the script, there is --setup, and to change it, --template;
     --help-all shows both.
     """
-    from slurmddp.script.build import build_script
-    from slurmddp.script.own_script import diff
+    from slurmddp.script.build import build_script, diff
 
     words = parameters["words"]
     if words[1:] and words[-1] == "--diff" and job_files.read_batch_script(words[0]):

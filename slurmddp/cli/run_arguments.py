@@ -20,7 +20,6 @@ from slurmddp.runs.registry import GivenFolder, hint_elsewhere
 from slurmddp.runs.submissions import last_time
 from slurmddp.text import quote_value
 
-_KEY: Final = "runs-dir"
 _VARIABLE: Final = "SLURMDDP_RUNS_DIR"
 _SECONDS: Final = {"d": 86400.0, "h": 3600.0, "m": 60.0}
 
@@ -30,8 +29,7 @@ class _Text(click.ParamType[str]):
 
     name = "text"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        del ctx
+    def convert(self, value: Any, param: click.Parameter | None, _: click.Context | None) -> str:
         if value == "":
             name = param.opts[-1] if isinstance(param, click.Option) else str(param and param.metavar).strip("[].")
             raise UsageError(f"{name}: an empty text is not allowed; leave it out")
@@ -72,7 +70,7 @@ def _check_runs_dir(context: click.Context, option: click.Parameter, value: str)
         from slurmddp.config.job_files import find_configuration
 
         files = find_configuration(Path.cwd()).files
-        name = next((str(file.path) for file in files if _KEY in file.table), name)
+        name = next((str(file.path) for file in files if "runs-dir" in file.table), name)
     raise UsageError(f"{name}: {quote_value(value)} is not a folder; give the one that has the runs")
 
 

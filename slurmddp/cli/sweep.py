@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -67,7 +66,7 @@ def sweep(*, change: bool, dry_run: bool, force: bool, as_json: bool, **paramete
     if dry_run:
         settings, jobs = sweeping.read_progress(run, array.tasks, os.environ), list[Submitted]()
         if settings.missing:
-            missing = msgspec.structs.replace(request, array=replace(array, tasks=settings.missing))
+            missing = msgspec.structs.replace(request, array=array._replace(tasks=settings.missing))
             print_dry_run(missing, chosen, change=change, force=force, as_json=as_json)
             if not as_json:
                 print_message(_count_settings(settings, dry_run=True))

@@ -2,8 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -31,8 +29,7 @@ class Task(NamedTuple):
         return folder_name(self.values)
 
 
-@dataclass(frozen=True)
-class Array:
+class Array(NamedTuple):
     """The tasks of one sbatch; the array task i runs the i-th."""
 
     tasks: tuple[Task, ...]
@@ -50,7 +47,7 @@ class Array:
         for start in range(0, len(self.tasks), size):
             yield Array(self.tasks[start : start + size], self.max_parallel)
 
-    @cached_property
+    @property
     def programs(self) -> "tuple[JobSpec, ...]":
         """The jobs of the tasks, each program once."""
         return tuple(dict.fromkeys(task.job for task in self.tasks))

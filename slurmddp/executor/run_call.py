@@ -157,9 +157,8 @@ class Call:
                 _wait_for_end()
         return result
 
-    def pause(self, number: int, frame: FrameType | None) -> None:
+    def pause(self, _: int, __: FrameType | None) -> None:
         """Save in the main thread, which then runs no further instruction of the callable."""
-        del number, frame
         saves = self._try_enter("saving")
         self._paused.set()
         if saves:

@@ -11,9 +11,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final, cast
+from typing import IO, Any, Final, NamedTuple, cast
 
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.sandbox import configuration, control_channel, preemption, programs, state_directory
@@ -33,8 +32,7 @@ _JOBS: Final = re.compile(r"(MIXED|ALLOCATED)\b.*|IDLE\b.*\bCOMPLETING\b.*")
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Sandbox:
+class Sandbox(NamedTuple):
     """One sandbox that is up."""
 
     plan: Plan
@@ -221,8 +219,7 @@ def down(name: str = "default") -> bool:
 
 def _kill_supervisor(files: Files) -> bool:
     """Kill the process of the sandbox, and with it all of its daemons; tell whether there was one."""
-    process = files.supervisor()
-    if process:
+    if process := files.supervisor():
         process.kill()
     return process is not None
 

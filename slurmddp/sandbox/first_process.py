@@ -17,7 +17,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, Final, TextIO, cast
 
@@ -200,7 +199,7 @@ def main() -> None:
     if os.getpid() != 1:
         sys.exit("this is the first process of a sandbox; type: slurmddp sandbox up")
     files = Files(Path(sys.argv[1]))
-    files.process.write_text(json.dumps(asdict(Process.current())))
+    files.process.write_text(json.dumps(Process.current()._asdict()))
     # locked for the life of this process, so that systemd-tmpfiles does not remove it from /tmp
     fcntl.flock(os.open(files.folder, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_SH)
     os.environ.update(PATH=programs.search_path(), SLURM_CONF=str(files.slurm_conf))

@@ -117,8 +117,7 @@ def check_machine(*, accounting: bool = False) -> None:
     """Raise ClusterError, with the remedy, when no sandbox can run on this machine."""
     rootless = os.getuid() != 0
     needed = {**_NEEDED, **(_ROOTLESS if rootless else {}), **(_ACCOUNTING if accounting else {})}
-    missing = [program for program in needed if find(program) is None]
-    if missing:
+    if missing := [program for program in needed if find(program) is None]:
         packages = " ".join(dict.fromkeys(needed[program] for program in missing))
         raise ClusterError(f"not installed on this machine: {', '.join(missing)}; type: apt install {packages}")
     if rootless:

@@ -8,9 +8,8 @@ import shutil
 import signal
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -28,8 +27,7 @@ def base_folder() -> Path:
     return _PLACE / f"slurmddp-sandbox-{os.getuid()}"
 
 
-@dataclass(frozen=True)
-class Process:
+class Process(NamedTuple):
     """A process; its start time tells it from a later process with the same pid."""
 
     pid: int

@@ -5,7 +5,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -90,6 +90,16 @@ def _add_to_own_script(spec: JobSpec, own: BatchScript, reset_number: int) -> Sc
     added = (f"#SBATCH{header}\n" * bool(header)).encode("utf-8", "surrogateescape") + preamble.encode()
     end = own.header_end
     return Script(own.text[:end] + added + launch.wrapped[end:], notices=notices)
+
+
+def diff(own: BatchScript, rendered: bytes) -> Iterator[bytes]:
+    """Yield the lines of a unified diff of a batch script of the user's own and what is made of it."""
+    import difflib  # noqa: PLC0415 only --diff needs it
+
+    path = own.path.encode("utf-8", "surrogateescape")
+    before, after = (one.splitlines(keepends=True) for one in (own.text, rendered))
+    for line in difflib.diff_bytes(difflib.unified_diff, before, after, path, path + b" (rendered)"):
+        yield line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"
 
 
 def check_program(spec: JobSpec) -> None:

@@ -97,8 +97,7 @@ def find_launch(path: str, text: bytes, line: int | None = None, nodes: int = 1)
 def _commands(node: Node, around: tuple[Node, ...] = ()) -> Iterator[_Candidate]:
     """Yield the commands that can be wrapped where they stand, in their order."""
     if node.type == "command":
-        strength, is_one_task = _judge(node)
-        yield _Candidate(node, around, strength, is_one_task)
+        yield _Candidate(node, around, *_judge(node))
     elif node.type in _ENTERED:
         for child in node.children:
             yield from _commands(child, (*around, node))
@@ -334,8 +333,7 @@ def _explain_none(root: Node, path: str) -> str:
                 "what it starts; start them by srun, as in: srun --ntasks-per-node=1 torchrun ..."
             )
     substituted = tree_sitter.QueryCursor(_QUERY).captures(root).get("hidden", ())
-    hidden = next((node for node in substituted if _judge(node)[0] == 2), None)  # noqa: PLR2004
-    if hidden:
+    if hidden := next((node for node in substituted if _judge(node)[0] == 2), None):  # noqa: PLR2004
         return (
             f"{quote_value(path)}, line {hidden.start_point[0] + 1}: the output of the launch is taken by $(...), so "
             "it cannot be started again; write it as a line of its own"

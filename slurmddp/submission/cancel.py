@@ -4,9 +4,8 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.monitoring.status import JobStatus, query_jobs
@@ -33,8 +32,7 @@ _REFUSED: Final = re.compile("denied|permission|unable to contact|connect", re.I
 Environ = Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class Cancelled:
+class Cancelled(NamedTuple):
     """A job and its state after it was cancelled."""
 
     job_id: str

@@ -130,8 +130,7 @@ def sbatch(
                 notice(said)
             return job_id
         notice(f"sbatch's answer was lost ({lost}); looking for the job")
-        found = _find_accepted_job(partial(find, since=since, known=known()), name)
-        if found:
+        if found := _find_accepted_job(partial(find, since=since, known=known()), name):
             return found
     raise LostAnswerError(
         f"sbatch's answer was lost {ATTEMPTS} times ({lost}) and no job {name} is to be found; look with "

@@ -6,9 +6,8 @@ A result is the last metrics or the last line of a setting, and how its last job
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -36,8 +35,7 @@ _MOST_BLANK: Final = 20
 """Lines at the end of an output in which one is searched that is not blank."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SweepProgress:
+class SweepProgress(NamedTuple):
     """The settings of a sweep by their state."""
 
     done: tuple[Task, ...]
@@ -92,7 +90,7 @@ def sweep(
 
     with made_folder(run) as folder, hold_submission(run) as killed:
         where, done = read_progress(run, array.tasks, environ), list[Submitted]()
-        parts, whole = list(replace(array, tasks=where.missing).parts(size)), len(where.missing)
+        parts, whole = list(array._replace(tasks=where.missing).parts(size)), len(where.missing)
         if len(parts) > 1 and array.max_parallel:
             raise ClusterError(
                 f"--max-parallel holds for one array, and {whole} settings need {len(parts)} here "
@@ -110,8 +108,7 @@ def sweep(
         return where, done
 
 
-@dataclass(frozen=True, kw_only=True)
-class Result:
+class Result(NamedTuple):
     """How far one setting is."""
 
     values: Mapping[str, str]

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -135,7 +134,7 @@ def start(place):  # noqa: ARG001 in that folder
         state_directory.ensure_base_folder()
         files = Files.of_sandbox(name)
         files.make(room.Plan(name=name))
-        files.process.write_text(json.dumps(asdict(Process(child.pid, state_directory._start(child.pid)))))
+        files.process.write_text(json.dumps(Process(child.pid, state_directory._start(child.pid))._asdict()))
 
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         yield write

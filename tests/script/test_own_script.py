@@ -15,9 +15,8 @@ from slurmddp.config.job_files import read_batch_script
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.script_options import with_header
 from slurmddp.errors import UsageError
-from slurmddp.script.build import build_script
+from slurmddp.script.build import build_script, diff
 from slurmddp.script.launch_line import find_launch
-from slurmddp.script.own_script import diff
 
 CASES = sorted((Path(__file__).parents[1] / "own_scripts").glob("*/job.sbatch"))
 LAUNCHES = {

@@ -3,9 +3,8 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from slurmddp.background import run_in_background
 from slurmddp.errors import UsageError
@@ -54,8 +53,7 @@ def _sort_key(job: JobStatus) -> tuple[int, float]:
     return _ORDER.get(job.phase, 3), -moment.timestamp() if moment else 0.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunView:
+class RunView(NamedTuple):
     """What a job's files say."""
 
     progress: Progress | None = None
