@@ -26,7 +26,7 @@ def make_data():
 
 def train(ddp, args):
     """Train, save the model, and print the loss on all samples."""
-    torch.manual_seed(0)
+    torch.manual_seed(args.seed)
     data = make_data()
     net = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 1)).to(ddp.device)
     model = DistributedDataParallel(net)
@@ -63,6 +63,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--lr", type=float, default=0.01)
+    parser.add_argument("--seed", type=int, default=0)  # of the first weights
     args = parser.parse_args()
     with slurmddp.init() as ddp:  # this rank's device, and the process group
         train(ddp, args)

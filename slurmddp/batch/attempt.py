@@ -198,4 +198,4 @@ def read_result(job: Job, attempt: str, launcher_status: int, *, own_launch: boo
         return Result(
             RETRYABLE, "no rank has begun; srun says why, above, unless the launch block of a template starts none"
         )
-    return Result(launcher_status, "no rank left a record; the status is srun's")
+    return Result(launcher_status, "no rank left a record of its end, as after kill -9; the status is srun's")

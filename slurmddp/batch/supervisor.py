@@ -453,7 +453,7 @@ class Supervisor:
         values |= attempts.build_resume_variables(self.job, self.attempt, self.options.checkpoints)
         if values[variables.RESTARTS] == "1" and not find_saved(self.job.run, self.options.checkpoints):
             self.say(
-                "slurmddp knows no checkpoint of this run: COMMAND is started as before, and may load one of its own"
+                "slurmddp knows no checkpoint of this run: the program starts as before, and may load one of its own"
             )
         if self.options.rendezvous_file:
             values[variables.RENDEZVOUS_FILE] = f"file://{self.job.run.rendezvous_file(self.job.job_id, self.attempt)}"

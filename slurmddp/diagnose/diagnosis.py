@@ -239,7 +239,7 @@ class _Case:
         if self.run and attempt and end and end.kind == "job_end" and end.number("status"):  # its script is not over
             return diagnose_attempt(self.run, self.job.job_id, attempt, self.events)
         on_nodes = f", on {self.job.nodes}" if self.job.nodes else ""
-        name = self.job.job_id if "_" in self.job.job_id else self.job.name
+        name = self.job.name if self.run and self.run.path.name == self.job.name else self.job.job_id
         runs = f"it runs{f', attempt {attempt}' if attempt else ''}{on_nodes}"
         does = Diagnosis(cause="running", what="")
         if self.run and self.facts.attempts:

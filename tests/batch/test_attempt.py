@@ -83,7 +83,12 @@ RECORDS = {
     "done, though a rank failed later": ({0: "0 done", 1: "76 rank 1 on n2: x"}, 9, 0, "done"),
     "77 beats 76": ({1: "76 rank 1 on n2: x", 2: "77 rank 2 on n2: y"}, 1, 77, "rank 2 on n2: y; see "),
     "78 beats 77": ({1: "77 rank 1 on n2: x", 2: "78 rank 2 on n2: y"}, 1, 78, "rank 2 on n2: y; see "),
-    "only rank 0 may say 75": ({1: "75 rank 1 on n2: x"}, 5, 5, "no rank left a record; the status is srun's"),
+    "only rank 0 may say 75": (
+        {1: "75 rank 1 on n2: x"},
+        5,
+        5,
+        "no rank left a record of its end, as after kill -9; the status is srun's",
+    ),
     "a rank that lost others names them first": (
         {1: "76 rank 1 on n2: x"},
         1,
@@ -96,8 +101,8 @@ RECORDS = {
         77,
         "1.out; no record of ranks 0,2-7",
     ),
-    "a torn record": ({0: ""}, 5, 5, "no rank left a record; the status is srun's"),
-    "no record": ({}, 5, 5, "no rank left a record; the status is srun's"),
+    "a torn record": ({0: ""}, 5, 5, "no rank left a record of its end, as after kill -9; the status is srun's"),
+    "no record": ({}, 5, 5, "no rank left a record of its end, as after kill -9; the status is srun's"),
     "srun is content, and no rank has begun": (
         {},
         0,

@@ -402,7 +402,9 @@ def test_the_log_tells_people_what_the_events_tell_programs_and_each_attempt_has
     assert (first["allocated"], second["allocated"]) == (900.0, 900.0)
     assert (first["queued"], second["queued"]) == (800.0, 800.0)
     assert case.log[0].startswith("job 17, attempt 0.0, on n[1-2], output of the ranks in ")
-    assert case.log[1].endswith("ended with status 1: no rank left a record; the status is srun's")
+    assert case.log[1].endswith(
+        "ended with status 1: no rank left a record of its end, as after kill -9; the status is srun's"
+    )
     assert list(case.events()[0])[:6] == ["time", "event", "job", "attempt", "rank", "host"]
     assert case.finished == ["1", "0"] and case.run.attempts("17") == ["0.0", "0.1"]
     for attempt, environ in zip(("0.0", "0.1"), case.environments, strict=True):
@@ -554,7 +556,9 @@ def test_a_first_return_without_a_checkpoint_is_said_once(case, step):
     case.attempts = [says(LOST), says(LOST), says(DONE)]
     case.supervise()
     said = [
-        line for line in case.log if "slurmddp knows no checkpoint of this run: COMMAND is started as before" in line
+        line
+        for line in case.log
+        if "slurmddp knows no checkpoint of this run: the program starts as before" in line
     ]
     assert len(said) == (0 if step else 1)
 

@@ -26,7 +26,7 @@ LOOK_S = 0.6
 LONG_S = 3 * LOOK_S
 """After this time a node would have been given up."""
 LOST, DONE = "76 rank 1 on n2: lost rank 0", "0 done"
-KILLED = Result(137, "no rank left a record; the status is srun's")
+KILLED = Result(137, "no rank left a record of its end, as after kill -9; the status is srun's")
 
 
 @dataclass
