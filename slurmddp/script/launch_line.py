@@ -20,8 +20,8 @@ from slurmddp.text import quote_value
 
 _BASH: Final = tree_sitter.Language(tree_sitter_bash.language())
 _QUERY: Final = tree_sitter.Query(_BASH, Path(__file__).with_suffix(".scm").read_text(encoding="utf-8"))
-_WAITS, _WAIT = Path(__file__).with_suffix(".sh").read_bytes().split(b"\n\n")
-"""Put around a loop of launches in the background, cut behind `&`, and before one: a bare `wait` hides failures."""
+_WAITS: Final = Path(__file__).with_suffix(".sh").read_bytes().rstrip()
+"""What is put around a loop that starts launches in the background, cut behind `&`: a bare `wait` hides failures."""
 _WORDS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 _LAUNCHERS, _CONTAINERS, _SHELLS, _RUNNERS, _REMOTE, _HELPERS, _HELPER_MODULES, _ENTERED, _LOOPS = (
     frozenset(words) for words in _WORDS.values()
@@ -228,8 +228,8 @@ def _launch(chosen: _Candidate, text: bytes, place: str) -> Launch:
     first = last = chosen.node
     around, started = list(chosen.around), None
     if loop := _background_loop(chosen):
-        later = (one for one in (loop.parent or loop).children if one.start_byte > loop.start_byte)
-        waits = (one for one in later if one.type == "command" and _words(one)[:1] == ["wait"])
+        behind = (one for one in (loop.parent or loop).children if one.start_byte > loop.start_byte)
+        waits = (one for one in behind if one.type == "command" and _words(one)[:1] == ["wait"])
         first, last = loop, next(waits, loop)
         if first is last:
             raise UsageError(
@@ -253,24 +253,20 @@ def _launch(chosen: _Candidate, text: bytes, place: str) -> Launch:
     if started:
         cut = started.end_byte
         body = _WAITS % (text[start:cut], text[cut:end])
-    whole = around[-1] if around and around[-1].type == "redirected_statement" else last
-    is_background = whole.next_sibling is not None and whole.next_sibling.type == "&"  # `$!` is a shell's already
-    functions, rest = b"slurmddp_launch() {\n%b\n}\n" % body, text[end:]
-    behind = (one.next_sibling for one in (last, *reversed(around)))
-    left = next((one.end_byte for one in behind if one and one.type == "&"), 0)
-    if left and not started and any(_words(one.node) == ["wait"] for one in _commands(chosen.around[0])):
-        functions, rest = functions + _WAIT, text[end:left] + b" slurmddp_pid=$!;" + text[left:]
+    functions = b"slurmddp_launch() {\n%b\n}\n" % body
     if repeated:
         varying = _find_varying(chosen.around[0], repeated, range(start, end))
         words = " ".join(dict.fromkeys(('"$@"', *varying)))
         functions = f"slurmddp_training() {{ printf '%s\\n' {words}; }}\n".encode() + functions
     at = (*around[1:], first)[0].start_byte
     head = text.rfind(b"\n", 0, at) + 1
+    whole = around[-1] if around and around[-1].type == "redirected_statement" else last
+    is_background = whole.next_sibling is not None and whole.next_sibling.type == "&"  # `$!` is a shell's already
     word = b"slurmddp_supervise" if is_background else b"slurmddp_run"
     word += b' "$@"' if repeated or _POSITIONAL.search(body) else b""
     word = b"{ %b; exit; }" % word if is_exec else word
     function_at = at if text[head:at].strip() else head
-    wrapped = b"".join((text[:function_at], functions, text[function_at:start], word, rest))
+    wrapped = b"".join((text[:function_at], functions, text[function_at:start], word, text[end:]))
     return Launch(first.start_point[0] + 1, text[start:end] if started else body, bool(repeated), wrapped)
 
 

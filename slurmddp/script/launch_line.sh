@@ -15,13 +15,3 @@ wait() {
 %b slurmddp_waits="$slurmddp_waits slurmddp_wait $!;";%b
 eval "$slurmddp_waits"
 return "$slurmddp_highest"
-
-slurmddp_pid=''
-wait() { # A bare one returns the status of the launch in the background; a signal ends it before.
-  if [ $# -gt 0 ] || [ -z "$slurmddp_pid" ]; then
-    case " $* " in *' -'* | *%* | *" $slurmddp_pid "*) slurmddp_pid='' ;; esac
-    command wait "$@" && return 0 || return
-  fi
-  command wait "$slurmddp_pid" && slurmddp_status=0 || slurmddp_status=$?
-  kill -0 "$slurmddp_pid" 2>/dev/null || { slurmddp_pid='' && command wait; } && return "$slurmddp_status"
-}

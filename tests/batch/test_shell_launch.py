@@ -365,37 +365,3 @@ def test_a_failed_training_among_those_that_a_loop_starts_at_once_fails_the_laun
     assert bench.run(loop, shell=shell) == (3, "")
     (end,) = [event for event in read_records(bench.kept.events) if event["event"] == "job_end"]
     assert end["status"] == 77 and bench.events.count("attempt_start") == 1
-
-
-ONE = {
-    "at its end": ("srun sh train.sh &\nwait", 3, ""),
-    "under -eu": ("set -euo pipefail\nsrun sh train.sh & echo beside\nwait\necho not here", 3, "beside\n"),
-    "as a status": ("srun sh train.sh &\nwait || echo failed $?", 0, "failed 3\n"),
-    "with its output": ("srun sh train.sh >log 2>&1 &\nsleep 0.1 & wait; exit", 3, ""),
-    "in a group": ("(srun sh train.sh) &\nwait", 3, ""),
-    "before another command": ("srun sh train.sh && echo trained &\nwait", 3, ""),
-    "by its number": ("srun sh train.sh & pid=$!; wait $pid; echo $?; wait; echo $?", 0, "3\n0\n"),
-    "after another's number": ("srun sh train.sh &\npid=$! && sleep 0 & wait $!; echo $?; wait", 3, "0\n"),
-    "twice": ("srun sh train.sh &\nwait; echo $?\nwait; echo $?", 0, "3\n0\n"),
-}
-
-
-@pytest.mark.parametrize("shell", SHELLS[:2])
-@pytest.mark.parametrize(("script", "status", "said"), ONE.values(), ids=list(ONE))
-def test_a_bare_wait_does_not_hide_that_the_launch_in_the_background_has_failed(bench, script, status, said, shell):
-    script = script if shell == "bash" else script.replace("euo pipefail", "eu")
-    (bench.folder / "train.sh").write_text("exit 3\n")
-    assert bench.run(script, shell=shell) == (status, said)
-    (bench.folder / "train.sh").write_text("exit 0\n")
-    assert bench.run(f"{script.replace('exit', '')}\necho ended $?", shell=shell)[1].endswith("ended 0\n")
-
-
-@pytest.mark.parametrize("shell", SHELLS[:2])
-def test_a_trapped_signal_ends_a_bare_wait_and_the_next_one_has_the_status(bench, shell):
-    (bench.folder / "train.sh").write_text("trap '' USR1; echo ready; until [ -e go ]; do sleep 0.1; done; exit 3\n")
-    process = bench.start("trap 'echo told' USR1\nsrun sh train.sh &\nwait; echo $?; touch go\nwait", shell=shell)
-    bench.wait_for("ready")
-    process.send_signal(signal.SIGUSR1)
-    assert process.wait(60) == 3
-    said = [line for line in bench.output if " slurmddp: " not in line]
-    assert said == ["ready\n", "told\n", "138\n"]
