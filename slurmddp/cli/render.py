@@ -1,5 +1,6 @@
 """`slurmddp render`: print the batch script of a job."""
 
+import shlex
 import sys
 from typing import Any
 
@@ -36,5 +37,7 @@ def render(*, as_diff: bool, **parameters: Any) -> None:
     own = request.resolved.spec.script
     if as_diff and own is None:
         raise UsageError("--diff compares with a batch script of your own; name one, or leave --diff out")
+    if own and (given := shlex.join(request.resolved.spec.command[1:])):
+        print_message(f"words behind a script are not in its text; sbatch wants them again, as in: sbatch FILE {given}")
     print_message(*script.notices)
     write_bytes(sys.stdout, b"".join(diff(own, script.text)) if as_diff and own else script.text)

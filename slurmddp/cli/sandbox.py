@@ -151,9 +151,9 @@ _add_node_command("heal", sandboxes.Sandbox.reconnect, "connected", "Connect NOD
 def preempt(name: str, word: str | None) -> None:
     """Preempt a job by one of higher priority; return when Slurm has begun to preempt it.
 
-    Without a name it is the job of the run that was submitted last. The other job ends as soon as it has the nodes.
-    Jobs can be preempted in the partitions low (10 s of grace time), nograce, and cancel (Slurm does not requeue the
-    job).
+    Without a name it is the job of the run that was submitted last. The other job ends as soon as it has the nodes,
+    and preempts all jobs that it finds there. Jobs can be preempted in the partitions low (10 s of grace time),
+    nograce, and cancel (Slurm does not requeue the job).
     """
     from slurmddp.cli.run_arguments import default_runs_dir, find_target
     from slurmddp.runs.lookup import require_one

@@ -84,6 +84,12 @@ def test_render_takes_its_diff_behind_the_script_too(tmp_path):
     assert done.returncode == 0 and "passed to" not in done.stderr
 
 
+def test_render_says_that_the_words_of_a_script_are_not_in_its_text(tmp_path):
+    (tmp_path / "train.sbatch").write_text('#!/bin/bash\nsrun python train.py "$@"\n')
+    done = typed("render", "train.sbatch", "--lr", "0 1", cwd=tmp_path, PATH="/usr/bin:/bin")
+    assert done.returncode == 0 and done.stderr.splitlines()[-1].endswith("as in: sbatch FILE --lr '0 1'")
+
+
 def test_a_dry_run_says_which_line_of_an_own_script_starts_the_ranks(monkeypatch, capsys, tmp_path):
     """On stderr, as `submit` does; stdout is the script alone."""
     monkeypatch.chdir(tmp_path)
