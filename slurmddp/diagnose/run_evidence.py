@@ -58,7 +58,7 @@ def read_attempt_evidence(run: RunDir, job_id: str, attempt: str, events: Sequen
     console = read_lines(run.rank_log(job_id, attempt, 0))
     launcher = [*log, *nodes, *(line for line in console if line.text.startswith("torchrun: "))]
     observations = [
-        *_observe_ranks(run, (job_id, attempt), records, silent, hosts),
+        *_observe_ranks(run, (job_id, attempt), records, silent, hosts, strip_prefixes(log)),
         *(observation for lines in (log, nodes) for observation in observe_lines(lines)),
         *(() if numbers else observe_tracebacks(log)),  # no Python of a user's own script has attached
         *_observe_decisions(run, own_events),
@@ -144,12 +144,17 @@ def _observe_reason(text: str, line: Line, time: float) -> Iterator[Observation]
 
 
 def _observe_ranks(
-    run: RunDir, place: tuple[str, str], records: Sequence[ExitRecord], silent: Sequence[int], hosts: Mapping[int, str]
+    run: RunDir,
+    place: tuple[str, str],
+    records: Sequence[ExitRecord],
+    silent: Sequence[int],
+    hosts: Mapping[int, str],
+    shared: Sequence[LogLine],
 ) -> Iterator[Observation]:
-    """Yield what the ranks of an attempt say; `place` is its job and its name."""
+    """Yield what the ranks of an attempt say; `place` is its job and its name, `shared` what its script printed."""
     failed = [record for record in records if record.failed]
     for record in failed[:READ_RANKS]:
-        yield from _observe_recorded_rank(record, run.rank_error(*place, record.rank))
+        yield from _observe_recorded_rank(record, run.rank_error(*place, record.rank), shared)
     for record in failed[READ_RANKS:]:
         rule, groups = _find_reason_rule(record.reason)
         yield make_observation(rule, groups, _record_line(record), time=record.time, rank=record.rank, host=record.host)
@@ -158,13 +163,13 @@ def _observe_ranks(
         yield from _observe_silent_rank(output, error, rank, hosts.get(rank, ""))
 
 
-def _observe_recorded_rank(record: ExitRecord, error: Path) -> Iterator[Observation]:
+def _observe_recorded_rank(record: ExitRecord, error: Path, shared: Sequence[LogLine]) -> Iterator[Observation]:
     """Yield what a rank's record says; if it only lost its peer or waited, what its output says too."""
     rank, host = record.rank, record.host
     texts, time = _read_exceptions(error) or [record.reason], record.time
     index, rule, groups = evidence.find_exception_rule(texts) or (0, *_find_reason_rule(record.reason))
     lines = _read_output(record.output, rank, host, time, head=RANK_BYTES, tail=RANK_BYTES)
-    shown = lines if record.output.exists() else read_lines(_output_of(record))
+    shown = lines if record.output.exists() else [line for line in shared if line.rank in (None, rank)]
     line, frame = _find_line(shown, texts[index], _record_line(record))
     own = make_observation(rule, groups, line, time=time, rank=rank, host=host, frame=frame)
     if own.is_cause and rule.key != EXIT_STATUS:
@@ -196,12 +201,9 @@ def _read_output(path: Path, rank: int, host: str, written: float | None, **part
 
 def _record_line(record: ExitRecord) -> Line:
     """Return what a record says, with the file that a person reads: the output of the rank, else of the script."""
-    return Line(relative_path(_output_of(record)), 0, record.reason)
-
-
-def _output_of(record: ExitRecord) -> Path:
     folder = record.path.parents[1]
-    return record.output if record.output.exists() else folder.with_name(f"{folder.name}.out")
+    output = record.output if record.output.exists() else folder.with_name(f"{folder.name}.out")
+    return Line(relative_path(output), 0, record.reason)
 
 
 def _find_reason_rule(reason: str) -> tuple[Rule, Mapping[str, str]]:
