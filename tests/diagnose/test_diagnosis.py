@@ -581,6 +581,22 @@ def test_a_python_of_a_script_that_has_not_attached_is_judged_by_its_traceback(r
     assert (found.cause, found.evidence[0].place) == ("rank-unset", f"{run.batch_log('17')}:3")
 
 
+def test_the_file_of_sbatch_error_is_read_too_of_each_attempt_its_part(run):
+    """With `#SBATCH --error` the tracebacks and srun's words are there alone."""
+    stack = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n{}\n'
+    texts = [stack.format("ConnectionError: no answer"), stack.format("IndexError: Target 12 is out of bounds.")]
+    run.batch_log("17").write_text("step 0\n" * 40)
+    run.batch_errors("17").write_text("".join(texts))
+    for number, name in enumerate(("0.0", "0.1")):
+        run.attempt("17", name).mkdir(parents=True)
+        happens(run, "attempt_start", name, nodes="n1", log_offset=0, errors_offset=number * len(texts[0]))
+        happens(run, "attempt_end", name, status=77, reason="the launch ended with status 1")
+    found = diagnose(run, "17", {})
+    assert [line.place for line in found.evidence] == [f"{run.batch_errors('17')}:{number}" for number in (6, 5)]
+    assert found.what.endswith("IndexError: Target 12 is out of bounds.")
+    assert found.before[0].evidence[0].place == f"{run.batch_errors('17')}:3"
+
+
 def test_of_ranks_that_fail_alike_every_command_names_the_one_that_failed_first(slurm_says, tmp_path):
     """A rank may leave its record late: its error file is from when it failed."""
     run = RunDir(tmp_path / "train")
