@@ -70,10 +70,10 @@ def write_line(text: str) -> None:
         sys.stdout.flush()
 
 
-def output_size() -> int:
-    """Return the size of the file of standard output; 0 when it is not a file."""
+def output_size(descriptor: int = 1) -> int:
+    """Return the size of the file of standard output, or of another descriptor; 0 when it is not a file."""
     with suppress(OSError):
-        return os.fstat(1).st_size
+        return os.fstat(descriptor).st_size
     return 0
 
 
@@ -246,6 +246,7 @@ class Supervisor:
                 checkpoints=self.options.checkpoints and str(Path.cwd() / self.options.checkpoints),
                 memory_mb=parse_number(self.environ.get("SLURM_MEM_PER_NODE", "")) or None,
                 job_name=self.environ.get("SLURM_JOB_NAME", ""),
+                errors_offset=output_size(2),
             )
         )
         waiting = [node for node in self.nodes if node not in {*self.job.hosts, *self.gone}]

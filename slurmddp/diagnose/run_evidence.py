@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -46,7 +47,9 @@ def read_attempt_evidence(run: RunDir, job_id: str, attempt: str, events: Sequen
     numbers, records = _list_files(folder), read_records(folder)
     decisive = decisive_record(records)
     own_events = [event for event in events if event.attempt == attempt]
-    log = _read_batch_log(run, job_id, History(tuple(events)).log_parts.get(attempt, LogPart()))
+    history = History(tuple(events))
+    log = _read_batch_log(run.batch_log(job_id), history.log_parts().get(attempt))
+    errors = _read_batch_log(run.batch_errors(job_id), history.log_parts("errors_offset").get(attempt))
     outputs = [folder / f"node-{number}.out" for number in numbers.get("node-.out", ())[:READ_NODES]]
     nodes = [line for path in outputs for line in read_lines(path)]
     ranks = (rank for kind in (".end", ".out", ".error.json") for rank in numbers.get(kind, ()))
@@ -56,11 +59,12 @@ def read_attempt_evidence(run: RunDir, job_id: str, attempt: str, events: Sequen
     hosts = _assign_hosts(own_events, world_size, local_nodes) | recorded
     silent = tuple(sorted(set(range(world_size)) - {record.rank for record in records}))
     console = read_lines(run.rank_log(job_id, attempt, 0))
-    launcher = [*log, *nodes, *(line for line in console if line.text.startswith("torchrun: "))]
+    launcher = [*log, *errors, *nodes, *(line for line in console if line.text.startswith("torchrun: "))]
+    shared = [*strip_prefixes(log), *strip_prefixes(errors)]
     observations = [
-        *_observe_ranks(run, (job_id, attempt), records, silent, hosts),
-        *(observation for lines in (log, nodes) for observation in observe_lines(lines)),
-        *(() if numbers else observe_tracebacks(log)),  # no Python of a user's own script has attached
+        *_observe_ranks(run, (job_id, attempt), records, {rank: hosts.get(rank, "") for rank in silent}, shared),
+        *(observation for lines in (log, errors, nodes) for observation in observe_lines(lines)),
+        *(() if numbers else observe_tracebacks([*log, *errors])),  # no Python of a user's own script has attached
         *_observe_decisions(run, own_events),
     ]
     for index, seen in enumerate(observations):
@@ -79,7 +83,7 @@ def read_attempt_evidence(run: RunDir, job_id: str, attempt: str, events: Sequen
         failed_count=sum(1 for record in records if record.failed),
         stop_record=_record_line(decisive) if decisive and decisive.status == STOPPED else None,
         divergence=flight_recorder.find_divergence({dumps[path]: dump for path, dump in loaded.items()}),
-        suspicious_lines=evidence.find_suspicious_lines([*log, *nodes] or console),
+        suspicious_lines=evidence.find_suspicious_lines([*log, *errors, *nodes] or console),
     )
 
 
@@ -87,7 +91,8 @@ def read_script_evidence(run: RunDir, job_id: str, events: Sequence[Event], fail
     """Return the evidence of a job that started no rank, or whose set-up failed last, as `failure` says."""
     written = f"{failure.status} {failure.reason}" if failure else ""
     started = any(event.kind == "attempt_start" for event in events)
-    lines = [] if started else [line for line in _read_batch_log(run, job_id, LogPart()) if line.text != written]
+    paths = () if started else (run.batch_log(job_id), run.batch_errors(job_id))
+    lines = [line for path in paths for line in _read_batch_log(path) if line.text != written]
     observations = [*observe_tracebacks(lines), *observe_lines(lines), *_observe_decisions(run, events)]
     if failure:
         line = Line(relative_path(run.batch_log(job_id)), 0, written)
@@ -109,9 +114,9 @@ def _list_files(folder: Path) -> dict[str, list[int]]:
     return {kind: sorted(numbers) for kind, numbers in found.items()}
 
 
-def _read_batch_log(run: RunDir, job_id: str, part: LogPart) -> list[LogLine]:
+def _read_batch_log(path: Path, part: LogPart | None = None) -> list[LogLine]:
     """Return the lines of a part of the batch log, without those of the supervisor: its events say the same."""
-    lines = read_lines(run.batch_log(job_id), begin=part.begin, end=part.end)
+    lines = read_lines(path, **(part or LogPart())._asdict())
     return [line for line in lines if not means(line.text, "supervisor")]
 
 
@@ -144,27 +149,27 @@ def _observe_reason(text: str, line: Line, time: float) -> Iterator[Observation]
 
 
 def _observe_ranks(
-    run: RunDir, place: tuple[str, str], records: Sequence[ExitRecord], silent: Sequence[int], hosts: Mapping[int, str]
+    run: RunDir, place: tuple[str, str], records: Sequence[ExitRecord], silent: Mapping[int, str], shared: list[LogLine]
 ) -> Iterator[Observation]:
-    """Yield what the ranks of an attempt say; `place` is its job and its name."""
+    """Yield what ranks say; `silent` has the node of each rank without a record, `shared` what the script printed."""
     failed = [record for record in records if record.failed]
     for record in failed[:READ_RANKS]:
-        yield from _observe_recorded_rank(record, run.rank_error(*place, record.rank))
+        yield from _observe_recorded_rank(record, run.rank_error(*place, record.rank), shared)
     for record in failed[READ_RANKS:]:
         rule, groups = _find_reason_rule(record.reason)
         yield make_observation(rule, groups, _record_line(record), time=record.time, rank=record.rank, host=record.host)
-    for rank in silent[:READ_RANKS]:
+    for rank, host in islice(silent.items(), READ_RANKS):
         output, error = run.rank_log(*place, rank), run.rank_error(*place, rank)
-        yield from _observe_silent_rank(output, error, rank, hosts.get(rank, ""))
+        yield from _observe_silent_rank(output, error, rank, host)
 
 
-def _observe_recorded_rank(record: ExitRecord, error: Path) -> Iterator[Observation]:
+def _observe_recorded_rank(record: ExitRecord, error: Path, shared: Sequence[LogLine]) -> Iterator[Observation]:
     """Yield what a rank's record says; if it only lost its peer or waited, what its output says too."""
     rank, host = record.rank, record.host
     texts, time = _read_exceptions(error) or [record.reason], record.time
     index, rule, groups = evidence.find_exception_rule(texts) or (0, *_find_reason_rule(record.reason))
     lines = _read_output(record.output, rank, host, time, head=RANK_BYTES, tail=RANK_BYTES)
-    shown = lines if record.output.exists() else read_lines(_output_of(record))
+    shown = lines if record.output.exists() else [line for line in shared if line.rank in (None, rank)]
     line, frame = _find_line(shown, texts[index], _record_line(record))
     own = make_observation(rule, groups, line, time=time, rank=rank, host=host, frame=frame)
     if own.is_cause and rule.key != EXIT_STATUS:
@@ -196,12 +201,9 @@ def _read_output(path: Path, rank: int, host: str, written: float | None, **part
 
 def _record_line(record: ExitRecord) -> Line:
     """Return what a record says, with the file that a person reads: the output of the rank, else of the script."""
-    return Line(relative_path(_output_of(record)), 0, record.reason)
-
-
-def _output_of(record: ExitRecord) -> Path:
     folder = record.path.parents[1]
-    return record.output if record.output.exists() else folder.with_name(f"{folder.name}.out")
+    output = record.output if record.output.exists() else folder.with_name(f"{folder.name}.out")
+    return Line(relative_path(output), 0, record.reason)
 
 
 def _find_reason_rule(reason: str) -> tuple[Rule, Mapping[str, str]]:

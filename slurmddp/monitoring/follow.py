@@ -8,7 +8,7 @@ from typing import Final
 
 from slurmddp.background import run_in_background
 from slurmddp.errors import ClusterError
-from slurmddp.monitoring.logs.log_files import Hosts, Source, attempt_sources, batch_source
+from slurmddp.monitoring.logs.log_files import Hosts, Source, attempt_sources, batch_sources
 from slurmddp.monitoring.logs.merge import Line
 from slurmddp.monitoring.status import JobStatus, query_jobs
 from slurmddp.outcome import Outcome
@@ -172,7 +172,7 @@ class Output:
         first = next(iter(attempts), None)
         known = self.run.attempts(self.job_id)
         self._done |= set(known[: known.index(first)] if first in known else ())
-        for path in (source.path for source in [*self._sources(), batch_source(self.run, self.job_id)]):
+        for path in (source.path for source in [*self._sources(), *batch_sources(self.run, self.job_id)]):
             self._files[path] = GrowingFile(path, end_of_lines(path))
         self._read_events()
         return {path: file.at for path, file in self._files.items()}
@@ -185,8 +185,8 @@ class Output:
         self._hosts = {attempt: hosts for attempt, hosts in self._hosts.items() if not hosts.are_missing}
         for source in self._sources():
             yield from self._lines(source, rest=rest)
-        batch = self._lines(batch_source(self.run, self.job_id), rest=rest)
-        yield from (line for line in batch if self.batch)
+        for source in batch_sources(self.run, self.job_id):
+            yield from (line for line in self._lines(source, rest=rest) if self.batch)
         if self._read_events():
             self._ended_at = time.monotonic()
 

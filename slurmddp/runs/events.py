@@ -33,6 +33,8 @@ class AttemptStart(NamedTuple):
     """The memory of the job on each node; null without a limit, or where Slurm does not say."""
     job_name: str = ""
     """The job's name in Slurm."""
+    errors_offset: int = 0
+    """Size of the file of `#SBATCH --error` at the start, in bytes."""
     event: str = "attempt_start"
 
 

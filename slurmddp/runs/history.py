@@ -160,11 +160,10 @@ class History(_Events):
         """The events of the supervisor by which a job starts and ends."""
         return [event for event in self.events if event.kind in SUPERVISION]
 
-    @property
-    def log_parts(self) -> dict[str, LogPart]:
-        """The part of one job's batch log of each attempt, up to where the next one begins."""
+    def log_parts(self, offset: str = "log_offset") -> dict[str, LogPart]:
+        """Return the part of one job's batch log of each attempt, or of its file of errors by their `offset`."""
         starts = self.all("attempt_start")
-        limits = [*(max(0, start.count("log_offset")) for start in starts), sys.maxsize]
+        limits = [*(max(0, start.count(offset)) for start in starts), sys.maxsize]
         return {start.attempt: LogPart(*part) for start, part in zip(starts, zip(limits, limits[1:]))}
 
     @property

@@ -122,6 +122,10 @@ class RunDir(_Folder):
         """The output of the batch script and of srun."""
         return self.logs / f"{job_id}.out"
 
+    def batch_errors(self, job_id: str) -> Path:
+        """The file of `#SBATCH --error` of a user's own script, if it has one."""
+        return self.logs / f"{job_id}.err"
+
     def batch_record(self, job_id: str) -> Path:
         """How a set-up line failed: one line, its status and the reason."""
         return self.logs / f"{job_id}.end"

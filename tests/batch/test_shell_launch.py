@@ -139,6 +139,16 @@ def test_the_run_of_a_script_that_works_elsewhere_is_where_it_was_submitted(benc
     assert not list(bench.working_folder.iterdir())
 
 
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_file_of_its_own_for_errors_is_known_to_the_run(bench, shell):
+    bench.run("srun echo x.py", shell=shell)
+    assert not os.path.lexists(bench.kept.batch_errors("7"))
+    with (bench.folder / "out").open("a") as out, (bench.folder / "err").open("a") as err:
+        subprocess.run([shell, "rendered"], cwd=bench.folder, env=bench.environ, stdout=out, stderr=err, check=True)
+    assert os.path.realpath(bench.kept.batch_log("7")) == str(bench.folder / "out")
+    assert os.path.realpath(bench.kept.batch_errors("7")) == str(bench.folder / "err")
+
+
 def test_each_turn_of_a_loop_is_an_attempt(bench):
     bench.run("for n in 1 2 3; do srun echo $n x.py; done")
     assert bench.kept.attempts("7") == ["0.0", "0.1", "0.2"]

@@ -486,6 +486,32 @@ def test_what_a_record_says_is_told_with_the_output_that_a_person_can_read(run):
     assert (found.cause, found.evidence[0].place) == ("gave-up", str(run.batch_log("17")))
 
 
+def test_the_exception_of_a_rank_of_ones_own_script_is_found_in_the_output_of_the_script(run):
+    """The ranks share that output: each of their lines has torch's label, and a launcher repeats the traceback."""
+    error = "IndexError: Target 12 is out of bounds."
+    stack = ("Traceback (most recent call last):", '  File "train.py", line 26, in <module>', "    loss = f(x)", error)
+    other = (stack[0], '  File "train.py", line 27, in <module>', "    loss.backward()", "RuntimeError: reset")
+    both = [f"[rank{rank}]: {line}" for pair in zip(stack, other, strict=True) for rank, line in enumerate(pair)]
+    again = [f"  {line}" for line in ("Root Cause (first observed failure):", *stack)]
+    lines = ["step 0", *both, *again, "srun: error: n1: task 0: Exited with exit code 1"]
+    run.batch_log("17").write_text("".join(f"{line}\n" for line in lines * 2))  # of two attempts
+    part = len("".join(f"{line}\n" for line in lines))
+    message = {"message": error, "extraInfo": {"py_callstack": "\n".join(stack)}}
+    for number, name in enumerate(("0.0", "0.1")):
+        run.attempt("17", name).mkdir(parents=True)
+        happens(run, "attempt_start", name, nodes="n1", log_offset=number * part)
+        run.rank_record("17", name, 0).write_text(f"77 rank 0 on n1: {error}\n")
+        run.rank_record("17", name, 1).write_text("76 rank 1 on n1: RuntimeError: reset\n")
+        run.rank_error("17", name, 0).write_text(json.dumps({"message": message}))
+    found = diagnose(run, "17", {})
+    log = run.batch_log("17")
+    for one, first in ((found, len(lines)), (found.before[0], 0)):
+        line, frame = one.evidence[:2]
+        assert (one.cause, one.rank) == ("exception", 0)
+        assert (frame.place, frame.text) == (f"{log}:{first + 4}", stack[1].strip())
+        assert (line.place, line.text) == (f"{log}:{first + 8}", error)
+
+
 @pytest.mark.parametrize(
     ("script", "advice"),
     [
@@ -553,6 +579,22 @@ def test_a_python_of_a_script_that_has_not_attached_is_judged_by_its_traceback(r
     happens(run, "attempt_end", status=77, reason="the launch ended with status 1, and no rank left a record")
     found = diagnose(run, "17", {})
     assert (found.cause, found.evidence[0].place) == ("rank-unset", f"{run.batch_log('17')}:3")
+
+
+def test_the_file_of_sbatch_error_is_read_too_of_each_attempt_its_part(run):
+    """With `#SBATCH --error` the tracebacks and srun's words are there alone."""
+    stack = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n{}\n'
+    texts = [stack.format("ConnectionError: no answer"), stack.format("IndexError: Target 12 is out of bounds.")]
+    run.batch_log("17").write_text("step 0\n" * 40)
+    run.batch_errors("17").write_text("".join(texts))
+    for number, name in enumerate(("0.0", "0.1")):
+        run.attempt("17", name).mkdir(parents=True)
+        happens(run, "attempt_start", name, nodes="n1", log_offset=0, errors_offset=number * len(texts[0]))
+        happens(run, "attempt_end", name, status=77, reason="the launch ended with status 1")
+    found = diagnose(run, "17", {})
+    assert [line.place for line in found.evidence] == [f"{run.batch_errors('17')}:{number}" for number in (6, 5)]
+    assert found.what.endswith("IndexError: Target 12 is out of bounds.")
+    assert found.before[0].evidence[0].place == f"{run.batch_errors('17')}:3"
 
 
 def test_of_ranks_that_fail_alike_every_command_names_the_one_that_failed_first(slurm_says, tmp_path):

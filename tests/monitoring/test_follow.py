@@ -98,7 +98,8 @@ def test_what_was_there_before_can_be_skipped(run):
     log.write_bytes(b"old\nhalf")
     run.batch_log("7").write_text(LAST)
     end(run, 0)
-    assert output.skip_existing(["0.0"]) == {log: 4, run.batch_log("7"): len(LAST)}
+    run.batch_errors("7").write_text("old\n")
+    assert output.skip_existing(["0.0"]) == {log: 4, run.batch_log("7"): len(LAST), run.batch_errors("7"): 4}
     assert shown(output) == []
     with log.open("ab") as file:
         file.write(b" and half\n")

@@ -146,7 +146,7 @@ def test_a_log_is_parted_where_attempts_began(run):
     starts = [{**HEAD, "time": 1.0, "event": "attempt_start", "log_offset": 0}]
     starts.append({**starts[0], "time": 2.0, "attempt": "0.1", "log_offset": 500})
     write(run, *starts)
-    parts = history.read_outline(run).of_job("7").log_parts
+    parts = history.read_outline(run).of_job("7").log_parts()
     assert (parts["0.0"].begin, parts["0.0"].end, parts["0.1"].begin) == (0, 500, 500)
 
 

@@ -56,9 +56,9 @@ class Source:
         return self.kind if self.number < 0 else f"{self.kind} {self.number}"
 
 
-def batch_source(run: RunDir, job_id: str) -> Source:
-    """Return the batch script's output."""
-    return Source(run.batch_log(job_id), "batch")
+def batch_sources(run: RunDir, job_id: str) -> list[Source]:
+    """Return the batch script's output, and its file of errors, which few have."""
+    return [Source(path, "batch") for path in (run.batch_log(job_id), run.batch_errors(job_id))]
 
 
 def attempt_sources(

@@ -77,9 +77,10 @@ class Selection:
     """Where to stop in each file; None for its end as it is found."""
 
     @cached_property
-    def log_parts(self) -> Mapping[str, LogPart]:
-        """The part of the batch log of each attempt, which costs a look at all events."""
-        return read_outline(self.run).of_job(self.job_id).log_parts
+    def log_parts(self) -> Mapping[str, Mapping[str, LogPart]]:
+        """The part of each attempt in the batch log, and in its file of errors, which costs a look at all events."""
+        job = read_outline(self.run).of_job(self.job_id)
+        return {".out": job.log_parts(), ".err": job.log_parts("errors_offset")}
 
     @cached_property
     def since(self) -> float:
@@ -141,7 +142,8 @@ def _attempt_lines(wanted: Selection, attempt: str, tail: int | None) -> Iterato
     places = dict.fromkeys(untimed, changed)
     streams = [_rank_lines(one, _read(wanted, one, block, tail), wanted, places.get(one, -math.inf)) for one in found]
     if wanted.batch:
-        streams.append(_batch_lines(wanted, attempt, tail))
+        batch = log_files.batch_sources(wanted.run, wanted.job_id)
+        streams += [_batch_lines(wanted, source, attempt, tail) for source in batch]
     records = read_records(wanted.run.attempt(wanted.job_id, attempt)) if wanted.failed_first else ()
     first = decisive_record(records)
     failed = first.rank if first and first.failed else -1
@@ -179,13 +181,13 @@ def _rank_lines(source: Source, rows: Iterable["_Row"], wanted: Selection, earli
         yield max(at, earliest), Line(row.text, source, source.attempt, time, told, row.number)
 
 
-def _batch_lines(wanted: Selection, attempt: str, tail: int | None) -> Iterator[_Timed]:
+def _batch_lines(wanted: Selection, source: Source, attempt: str, tail: int | None) -> Iterator[_Timed]:
     """Yield what the batch script printed in one attempt; a line without a timestamp has that of the next line.
 
     With the oldest attempt comes what was printed before it. A log of which no parts are known is shown whole, of all
     attempts with the oldest.
     """
-    source, part = log_files.batch_source(wanted.run, wanted.job_id), wanted.log_parts.get(attempt)
+    part = wanted.log_parts[source.path.suffix].get(attempt)
     begin, has_begun = part.begin if part else 0, not attempt
     is_oldest = wanted.run.attempts(wanted.job_id)[:1] in ([], [attempt])
     if part is None:

@@ -8,6 +8,7 @@ import pytest
 
 from slurmddp.errors import UsageError
 from slurmddp.monitoring.logs import merge
+from slurmddp.monitoring.logs.error_lines import Errors
 from slurmddp.monitoring.logs.merge import ALL, Selection, lines
 from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir
@@ -161,6 +162,13 @@ def test_an_attempt_that_there_is_not_is_refused_with_those_that_there_are(run):
         shown(run, attempt="2.0")
     with pytest.raises(UsageError, match=r"job 9 has no attempt 0\.0; it has begun none"):
         list(lines(Selection(run=run, job_id="9", attempt="0.0")))
+
+
+def test_the_file_of_sbatch_error_is_shown_with_the_batch_log(run):
+    run.batch_errors("7").write_text("IndexError: 12\n")
+    assert "IndexError: 12" in shown(run) and shown(run, attempt=ALL).count("IndexError: 12") == 1
+    assert shown(run, **ALL_RANKS, chosen=Errors().is_one)[-1] == "IndexError: 12"
+    assert shown(run, tail=1) == ["IndexError: 12"]
 
 
 def test_rank_0_of_a_script_of_ones_own_is_not_waited_for(run):
