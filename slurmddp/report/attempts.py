@@ -3,8 +3,8 @@
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Final, Literal
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
 
 from slurmddp.runs.allocations import Allocation
 from slurmddp.runs.facts import Attempt
@@ -27,8 +27,7 @@ ALLOCATED: Final[tuple[TimeKind, ...]] = ("startup", "useful", "held", "lost", "
 """The kinds of time of a job that has its nodes."""
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """A time of one kind."""
 
     kind: TimeKind
@@ -42,8 +41,7 @@ class Span:
         return self.end - self.begin
 
 
-@dataclass(frozen=True)
-class CheckpointStall:
+class CheckpointStall(NamedTuple):
     """A time in which a checkpoint held up the training."""
 
     begin: float
@@ -51,8 +49,7 @@ class CheckpointStall:
     step: int
 
 
-@dataclass(frozen=True)
-class StepProgress:
+class StepProgress(NamedTuple):
     """The steps of one attempt over time, in seconds since 1970."""
 
     points: tuple[tuple[float, int], ...]
@@ -98,7 +95,7 @@ class StepProgress:
         """Return the progress of an attempt that finished so many steps, more than are known: at its pace, by `end`."""
         taken, (time, last) = self.last - self.first, self.points[-1]
         due = time + (time - self.began) * (step - last) / taken if taken else end
-        return replace(self, points=(*self.points, (max(time, min(due, end)), step)))
+        return self._replace(points=(*self.points, (max(time, min(due, end)), step)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,6 @@ square of SIDE by SIDE that is stretched.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import Any, Final
 
@@ -39,7 +38,7 @@ def join_short(spans: Sequence[Span], length_s: float) -> Sequence[Span]:
         return spans
     groups = [list(near) for _, near in groupby(spans, key=lambda span: span.begin * MOST_PARTS // length_s)]
     longest = [max(group, key=lambda span: span.seconds) for group in groups]
-    return [replace(one, begin=group[0].begin, end=group[-1].end) for one, group in zip(longest, groups, strict=True)]
+    return [one._replace(begin=group[0].begin, end=group[-1].end) for one, group in zip(longest, groups, strict=True)]
 
 
 def draw_charts(curves: Curves) -> Iterator[Chart]:

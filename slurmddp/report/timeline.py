@@ -1,8 +1,8 @@
 """How a run spent each moment from its first submission to its end: it waited, started, trained or lost time. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from slurmddp.outcome import Kind
 from slurmddp.report.attempts import Span, TimedAttempt, TimeKind, time_attempts
@@ -12,8 +12,7 @@ from slurmddp.slurm.job_info import JobRef
 from slurmddp.slurm.values import parse_moment
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timeline:
+class Timeline(NamedTuple):
     """A run from its first submission to its end, or until now."""
 
     begin: float
@@ -110,7 +109,7 @@ def join_spans(begin: float, parts: Iterable[tuple[TimeKind, float]], end: float
         at = spans[-1].end if spans else begin
         until = min(until, end)  # noqa: PLW2901
         if until > at and spans and spans[-1].kind == kind:
-            spans[-1] = replace(spans[-1], end=until)
+            spans[-1] = spans[-1]._replace(end=until)
         elif until > at:
             spans.append(Span(kind, at, until))
     return tuple(spans)

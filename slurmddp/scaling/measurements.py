@@ -2,8 +2,7 @@
 
 import statistics
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from slurmddp.errors import UsageError
 from slurmddp.text import count, format_table
@@ -28,8 +27,7 @@ _COLUMNS: Final = (
 """The head of a column, the number in it by its name in JSON, and its form."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Point:
+class Point(NamedTuple):
     """The measurement of one size."""
 
     gpus: int
@@ -61,8 +59,7 @@ class Point:
         return low, high
 
 
-@dataclass(frozen=True, kw_only=True)
-class SizeResult:
+class SizeResult(NamedTuple):
     """The results of one size, relative to the smallest one that was measured."""
 
     point: Point
@@ -128,8 +125,7 @@ def compare_sizes(points: Iterable[Point], scaling: Scaling) -> tuple[SizeResult
     return tuple(results)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Study:
+class Study(NamedTuple):
     """The measured sizes, and the recommended one."""
 
     name: str

@@ -7,10 +7,9 @@ import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -35,8 +34,7 @@ STEPS: Final = 100
 """Steps of each job, unless --steps is given."""
 
 
-@dataclass(frozen=True)
-class PlannedJob:
+class PlannedJob(NamedTuple):
     """One job of the study."""
 
     gpus: int
@@ -57,7 +55,7 @@ class PlannedJob:
         """Return the same job with a dependency: it starts when another job has ended."""
         ends = ",".join(filter(None, (self.spec.dependency, f"afterany:{job_id}")))
         resolved = self.request.resolved.replace("scale", dependency=ends)
-        return replace(self, request=msgspec.structs.replace(self.request, resolved=resolved))
+        return self._replace(request=msgspec.structs.replace(self.request, resolved=resolved))
 
 
 def plan_study(

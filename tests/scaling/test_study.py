@@ -1,7 +1,6 @@
 """A study: full nodes, names, batches, errors before the first job; and measurements read from its runs."""
 
 import json
-from dataclasses import replace
 
 import msgspec
 import pytest
@@ -199,6 +198,6 @@ def test_a_dependency_of_alternatives_is_refused_unless_together(planned):
     jobs = []
     for job in planned:
         resolved = job.request.resolved.replace("--dependency", dependency="after:1?after:2")
-        jobs.append(replace(job, request=msgspec.structs.replace(job.request, resolved=resolved)))
+        jobs.append(job._replace(request=msgspec.structs.replace(job.request, resolved=resolved)))
     with pytest.raises(UsageError, match=r"^--dependency 'after:1\?after:2': .* give --together"):
         run_jobs(jobs, together=False, environ={}, notice=print)
