@@ -556,9 +556,7 @@ def test_a_first_return_without_a_checkpoint_is_said_once(case, step):
     case.attempts = [says(LOST), says(LOST), says(DONE)]
     case.supervise()
     said = [
-        line
-        for line in case.log
-        if "slurmddp knows no checkpoint of this run: the program starts as before" in line
+        line for line in case.log if "slurmddp knows no checkpoint of this run: the program starts as before" in line
     ]
     assert len(said) == (0 if step else 1)
 
