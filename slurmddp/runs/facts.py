@@ -18,6 +18,7 @@ from slurmddp.runs.checkpoints import find_newest_saved
 from slurmddp.runs.exit_records import NO_RANK, ExitRecord, decisive_record, read_record, read_records
 from slurmddp.runs.history import SUPERVISION, AttemptEvents, Event, History, describe_stop, read_newest, read_outline
 from slurmddp.runs.layout import RunDir
+from slurmddp.runs.log_tail import READ_BYTES, GrowingFile, file_size
 from slurmddp.runs.ownership import attempt_order, is_running_here
 from slurmddp.runs.submissions import settings_of, submissions
 from slurmddp.slurm import states
@@ -32,6 +33,8 @@ _ENDS: Final = ("attempt_end", "restart", "end", "requeue", "fenced", "job_end")
 _STATUSES: Final = {"requeue": exit_codes.STOPPED, "fenced": exit_codes.FENCED}
 """Of those which have none on record."""
 _GOES_ON: Final = frozenset({"attempt_start", "requeue"})
+_CANCELLED: Final = re.compile(rb"\*\*\* JOB [0-9]+ ON \S+ CANCELLED AT \S+ (DUE to SIGNAL \w+ )?\*\*\*")
+"""What slurmstepd writes at `scancel`: for a requeue, a preemption and the time limit it has other words."""
 _AT_ONCE_S: Final = 60.0
 _WITHOUT_SLURM: Final = re.compile(rf"{LOCAL}[0-9]+(-[0-9]+)*|manual")
 """The ids of runs on this machine, and that of the launcher `manual`."""
@@ -79,9 +82,11 @@ class Job(NamedTuple):
     @property
     def requeues(self) -> tuple[tuple[float, str], ...]:
         """Its returns to the queue, also those that only a later start shows, the oldest first: when, and why."""
-        ordered = [(attempt.events.last("requeue"), attempt.outcome) for attempt in self.attempts]
-        ends = [_of_event(event) if event else end for event, end in ordered if event or end.kind is Kind.REQUEUED]
-        return tuple((end.time or 0.0, end.reason) for end in ends)
+        ends = [_of_event(event) for event in self.history.all("requeue")]
+        left = self.attempts if self.outcome.kind is Kind.PENDING else self.attempts[:-1]
+        untold = [one.outcome for one in left if not one.events.last("requeue")]
+        ends += [end for end in untold if end.kind in (Kind.REQUEUED, Kind.STOPPED)]
+        return tuple(sorted((end.time or 0.0, end.reason) for end in ends))
 
 
 class Run(NamedTuple):
@@ -175,7 +180,8 @@ def _judge(folder: RunDir, own: History, job_id: str, slurm: JobInfo | None, *, 
     if said.state == "FAILED":
         weaker = (Kind.STOPPED, Kind.FENCED, Kind.KILLED) if said.kind is Kind.KILLED else ()
         knows = recorded.final and recorded.kind not in (Kind.DONE, Kind.CANCELLED, *weaker)
-        return recorded._replace(state=said.state, time=recorded.time or said.time) if knows else said
+        end = recorded if said.status is None else recorded._replace(status=said.status, signal=said.signal)
+        return end._replace(state=said.state, time=end.time or said.time) if knows else said
     is_preempted, is_same = said.kind is Kind.STOPPED, recorded.kind is said.kind
     # its script may have run on for long after the launch that was done, until the time limit
     if recorded.kind is Kind.DONE and (is_preempted or (recorded.time or 0.0) > (said.time or 0.0) - _AT_ONCE_S):
@@ -197,9 +203,7 @@ def judge_by_slurm(slurm: JobInfo) -> Outcome:
     status, signal = (int(part) if part.isdecimal() else 0 for part in (first, second))
     signal = signal or (status - _SHELL_OFFSET if status in _OF_SIGNALS else 0)
     said = said._replace(status=status, signal=signal if not status else 0)
-    if signal:
-        return said._replace(kind=Kind.KILLED, reason=f"{SCRIPT_KILLED} {signal}")
-    return said
+    return said._replace(kind=Kind.KILLED, reason=f"{SCRIPT_KILLED} {signal}") if signal else said
 
 
 def _judge_by_files(folder: RunDir, own: History, job_id: str, *, gone: bool) -> Outcome:
@@ -210,11 +214,14 @@ def _judge_by_files(folder: RunDir, own: History, job_id: str, *, gone: bool) ->
     if cancelled := _cancellation(own.decision()):
         return Outcome(kind=Kind.CANCELLED, reason=cancelled)
     end, is_final = _recorded_end(folder, own, job_id)
-    if end and (is_final or gone):
-        return end
+    if end and (is_final or gone):  # a script of the user's own may end with another status than its launch
+        return end._replace(status=None) if folder.training_marks.exists() else end
     if own.events and not gone:
         return Outcome(kind=Kind.PENDING if own.events[-1].kind == "requeue" else Kind.RUNNING)
-    return Outcome(kind=Kind.UNKNOWN)
+    log, starts = folder.batch_log(job_id), [part.begin for part in own.log_parts.values()]
+    part = GrowingFile(log, max(file_size(log) - READ_BYTES, *starts[-1:], 0))
+    is_cancelled = any(map(_CANCELLED.search, part.read_lines(rest=True)))
+    return Outcome(kind=Kind.CANCELLED, reason="cancelled") if is_cancelled else Outcome(kind=Kind.UNKNOWN)
 
 
 def _recorded_end(folder: RunDir, own: History, job_id: str) -> tuple[Outcome | None, bool]:
@@ -229,8 +236,7 @@ def _recorded_end(folder: RunDir, own: History, job_id: str) -> tuple[Outcome | 
         return _of_event(event), event.kind != "attempt_end"
     if supervision:
         return None, False
-    last = own.events[-1] if own.events else None
-    by_rank_0 = _of_event(last) if last and last.kind == "end" else None
+    by_rank_0 = next((_of_event(last) for last in own.events[-1:] if last.kind == "end"), None)
     outcome = _last_attempt(folder, job_id) if folder.attempts(job_id) else by_rank_0
     return outcome, outcome is not None and outcome.kind in (Kind.DONE, Kind.FAILED, Kind.FENCED)
 
@@ -262,7 +268,8 @@ def _judge_attempt(attempt: AttemptEvents, last: AttemptEvents, job: Outcome, le
     end = next((event for kind in _ENDS if (event := attempt.last(kind))), None)
     is_of_last_start = last.name.partition(".")[0] == attempt.name.partition(".")[0]
     is_back = not is_of_last_start or (last is attempt and job.kind is Kind.PENDING)
-    if end and not (is_back and end.kind == "end" and _of_event(end).kind is Kind.CRASHED):  # else Slurm stopped it
+    by_slurm = is_back or (last is attempt and job.kind is Kind.CANCELLED)
+    if end and not (by_slurm and end.kind == "end" and _of_event(end).kind is Kind.CRASHED):
         return _of_event(end)
     if attempt.last("cancel"):
         return Outcome(kind=Kind.CANCELLED, time=left)
@@ -304,9 +311,8 @@ def resume_command(run: RunDir) -> str:
 def find_state(run: RunDir) -> str:
     """Return the checkpoint that the next job finds, as in `the checkpoint of step 20`; empty if none is known."""
     saved = find_newest_saved(run, read_newest(run).checkpoint_glob)
-    if saved is None:
-        return ""
-    return f"the checkpoint {saved.path}" if saved.step is None else f"the checkpoint of step {saved.step}"
+    which = saved and (saved.path if saved.step is None else f"of step {saved.step}")
+    return f"the checkpoint {which}" if which else ""
 
 
 def describe_resume(run: RunDir) -> str:

@@ -90,10 +90,10 @@ def relative_path(path: Path) -> str:
 
 
 def file_size(path: Path) -> int:
-    """Return the size of a file; 0 for a missing one."""
+    """Return the size of a file; 0 for one that is missing, or cannot be found by its links."""
     try:
         return path.stat().st_size
-    except FileNotFoundError:
+    except OSError:
         return 0
 
 

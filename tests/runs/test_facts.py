@@ -235,6 +235,57 @@ def test_each_return_to_the_queue_is_told_also_where_rank_0_has_told_an_end(run)
     assert facts.read_job(run, "7", slurm).requeues == (), "it was done"
 
 
+@pytest.mark.parametrize(("state", "told"), [("RUNNING", 1), ("PENDING", 2), ("FAILED", 1)])
+def test_a_requeue_of_which_only_rank_0_has_told_that_it_stopped_for_it_is_told_too(run, state, told):
+    """As after `slurmddp requeue`: Slurm ends the supervisor before it has written an event of its own."""
+    ends = [{**event("end", 2, status=75, reason="stop signal"), "attempt": attempt} for attempt in ("0.0", "1.0")]
+    write(run, started(), ends[0], started("1.0"), ends[1])
+    slurm = JobInfo(job_id="7", state=state, source="squeue")
+    assert facts.read_job(run, "7", slurm).requeues == ((2.0, "stop signal"),) * told
+
+
+ENDED_BY_LAUNCHER = [
+    event("notice", 2, cause="SIGTERM", reason="signal"),
+    event("end", 2, status=76, reason="rank 0 on n1: SIGTERM received: another rank has ended, or the job must stop"),
+]
+"""What rank 0 leaves when torchrun ends it, before Slurm has a reason."""
+CANCELLED_LINE = "slurmstepd-n1: error: *** JOB 9 ON n1 CANCELLED AT 2026-11-28T18:56:07{} ***\n"
+
+
+def test_a_cancelled_job_whose_rank_0_was_ended_by_its_launcher_is_cancelled_in_every_view(run):
+    write(run, started(), *ENDED_BY_LAUNCHER)
+    run.batch_log("7").write_text(CANCELLED_LINE.format("") + "Traceback\n" * 9000)
+    assert attempts(run, "CANCELLED") == [("0.0", Kind.CANCELLED)]
+    forgotten = facts.read_job(run, "7")
+    assert [forgotten.outcome.kind, forgotten.attempts[0].outcome.kind] == [Kind.CANCELLED] * 2
+    assert ending(run, gone=False) == ("RUNNING", ""), "Slurm may know more"
+
+
+@pytest.mark.parametrize("due", [" DUE TO JOB REQUEUE", " DUE TO TIME LIMIT", " DUE TO PREEMPTION"])
+def test_other_words_of_slurm_in_the_log_are_no_cancellation(run, due):
+    write(run, started(), *ENDED_BY_LAUNCHER)
+    run.batch_log("7").write_text(CANCELLED_LINE.format(due) + CANCELLED_LINE.format("").replace("JOB 9", "STEP 9.0"))
+    assert ending(run) == ("UNKNOWN", "")
+
+
+def test_the_line_of_a_cancellation_counts_for_the_start_that_wrote_it(run):
+    line = CANCELLED_LINE.format("")
+    write(run, started(), *ENDED_BY_LAUNCHER, {**started("1.0"), "log_offset": len(line)})
+    run.batch_log("7").write_text(line)
+    assert ending(run) == ("UNKNOWN", "")
+    run.batch_log("7").write_text(2 * line)
+    assert ending(run) == ("CANCELLED", "")
+
+
+def test_the_exit_status_is_the_one_of_slurm_where_the_script_goes_on_after_its_launch(run):
+    """As with `srun python train.py || ...; exit 9`; by the files alone it is not known."""
+    write(run, started(), ended(77), ended(77, "job_end"))
+    run.training_marks.mkdir()
+    assert by_slurm(run, "FAILED", "9:0").exit_status == "9:0"
+    assert (by_slurm(run, "FAILED").word, by_slurm(run, "FAILED").exit_status) == ("FAILED", "")
+    assert ending(run) == ("FAILED", "")
+
+
 def test_the_last_durable_step_is_a_fact(run):
     write(run, started(), event("checkpoint", 2, step=40, held_s=0, write_s=0), ended(76), ended(76, "job_end"))
     (job,) = facts.read_run(run).jobs
