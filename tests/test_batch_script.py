@@ -169,7 +169,7 @@ def test_too_little_time_starts_no_step_and_a_limit_without_any_is_refused(bench
     assert ended(case, wait_for_job) == "77"
     assert case.attempts() == ["0.0"]
     (event,) = case.events("requeue")
-    left = r"\d+ s are left of the time limit; no step is started; the last attempt: no rank left a record; .*"
+    left = r"\d+ s are left of the time limit; no step is started; the last attempt: no rank left a record .*"
     assert re.fullmatch(left, event["reason"])
     assert "the time limit is 60 s, and the notice comes 100 s before its end" in case.log()
     assert "give --time 3 or more" in case.log()

@@ -1,6 +1,5 @@
 """The supervisor's queries and orders to Slurm, through slurmddp.slurm.client."""
 
-from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -24,7 +23,7 @@ class Controller:
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
 
-    def job(self, job_id: str) -> JobInfo | None:
+    def job(self, job_id: str) -> "JobInfo | None":
         """Return a job; None when Slurm does not know it.
 
         Raises ClusterError when it does not answer.
@@ -80,7 +79,7 @@ class Controller:
         found = re.search(r"(?<!\S)NodeAddr=(\S+)", client.try_query(commands.show("nodes", node), self._environ))
         return found[1] if found else ""
 
-    def script_digest(self, job_id: str) -> str | None:
+    def script_digest(self, job_id: str) -> "str | None":
         """Return the sha256 of the script that Slurm holds for a job; None when it shows none."""
         return queries.script_digest(job_id, self._environ)
 

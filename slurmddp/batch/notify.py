@@ -4,7 +4,6 @@ A thread does it, so that the job waits for nobody, but for a moment before it e
 the batch log.
 """
 
-from __future__ import annotations
 import json
 import queue
 import shlex
@@ -97,7 +96,7 @@ class Notifier:
             "text": "\n".join(said),
         }
 
-    def _diagnose(self) -> dict[str, Any] | None:
+    def _diagnose(self) -> "dict[str, Any] | None":
         """Return what `slurmddp diagnose` says of the job; None where it does not answer, as with Python 3.9."""
         folder = (self._job.run.sweep or self._job.run).path.parent
         words = [sys.executable, "-m", "slurmddp", "diagnose", "--json", f"--runs-dir={folder}", self._job.job_id]

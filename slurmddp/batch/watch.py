@@ -1,6 +1,5 @@
 """Watches the ranks of one attempt for the supervisor: says when they hang, and ends them if the job asks for it."""
 
-from __future__ import annotations
 import json
 import math
 import os

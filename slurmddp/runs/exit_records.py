@@ -4,7 +4,6 @@ A record is one line, `<status> <reason>`; the reason of a failure begins with `
 a line end was cut off and does not count. The batch script leaves a record too when a set-up line fails.
 """
 
-from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
@@ -64,7 +63,7 @@ def record_line(rank: int, host: str, status: int, reason: str) -> str:
     return f"{status} {reason if status == DONE else f'rank {rank} on {host}: {reason}'}\n"
 
 
-def read_record(path: Path, rank: int) -> ExitRecord | None:
+def read_record(path: Path, rank: int) -> "ExitRecord | None":
     """Return one record, of a rank or of a set-up line that failed; None when the file is missing or torn."""
     with suppress(OSError), open_or_empty(path) as file:
         text = file.read().decode("utf-8", "replace")
@@ -85,7 +84,7 @@ def read_records(folder: Path) -> list[ExitRecord]:
     return sorted(found, key=lambda record: (record.time, record.rank))
 
 
-def decisive_record(records: Iterable[ExitRecord]) -> ExitRecord | None:
+def decisive_record(records: Iterable[ExitRecord]) -> "ExitRecord | None":
     """Return the record that decides about an attempt; None when there is none with a known status.
 
     Only rank 0 records, after the last barrier, that the work is done (0) or all ranks were told to stop (75). Else

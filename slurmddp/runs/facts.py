@@ -218,7 +218,7 @@ def _judge_by_files(folder: RunDir, own: History, job_id: str, *, gone: bool) ->
         return end._replace(status=None) if folder.training_marks.exists() else end
     if own.events and not gone:
         return Outcome(kind=Kind.PENDING if own.events[-1].kind == "requeue" else Kind.RUNNING)
-    log, starts = folder.batch_log(job_id), [part.begin for part in own.log_parts.values()]
+    log, starts = folder.batch_log(job_id), [part.begin for part in own.log_parts().values()]
     part = GrowingFile(log, max(file_size(log) - READ_BYTES, *starts[-1:], 0))
     is_cancelled = any(map(_CANCELLED.search, part.read_lines(rest=True)))
     return Outcome(kind=Kind.CANCELLED, reason="cancelled") if is_cancelled else Outcome(kind=Kind.UNKNOWN)

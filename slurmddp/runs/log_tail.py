@@ -1,6 +1,5 @@
 """Reads a log that may still grow, in whole lines, and when each was printed. Keeps no file open between two reads."""
 
-from __future__ import annotations
 import errno
 import math
 import os
@@ -131,7 +130,7 @@ def _back(descriptor: int, end: int, count: int) -> int:
     return least
 
 
-def read_timestamp(line: bytes, *, near: float, since: float = -math.inf, until: float = math.inf) -> float | None:
+def read_timestamp(line: bytes, *, near: float, since: float = -math.inf, until: float = math.inf) -> "float | None":
     """Return when a line says that it was printed, in seconds since 1970; None when it does not say.
 
     Read are a date and a time of day near the line's beginning, as Python's logging and Slurm print them, and the
@@ -148,7 +147,7 @@ def read_timestamp(line: bytes, *, near: float, since: float = -math.inf, until:
 
 
 @lru_cache(maxsize=256)  # many lines in a row have the same timestamp
-def _parse(text: bytes, near: float) -> float | None:
+def _parse(text: bytes, near: float) -> "float | None":
     """Return the time of a timestamp; None for what is no date, as 2026-13-45."""
     glog = _GLOG.match(text)
     try:

@@ -236,7 +236,7 @@ def _launch(chosen: _Candidate, text: bytes, place: str) -> Launch:
                 f"{place} {loop.start_point[0] + 1}: this loop starts the ranks in the background, and no `wait` "
                 "follows it; put one behind it"
             )
-        started = (*around, chosen.node)[around.index(loop) + 2].next_sibling
+        started = (*around, chosen.node)[around.index(loop) + 2]
         around = around[: around.index(loop)]
     elif around and around[-1].type == "redirected_statement":
         here = next((one for one in around[-1].children if one.type == "heredoc_redirect"), None)
@@ -251,8 +251,11 @@ def _launch(chosen: _Candidate, text: bytes, place: str) -> Launch:
     is_exec = first is chosen.node and _words(first)[:1] == ["exec"]
     body = re.sub(rb"\Aexec\s+(?!-)", b"", body) if is_exec else body
     if started:
-        cut = started.end_byte
-        body = _WAITS % (text[start:cut], text[cut:end])
+        cut = started.start_byte
+        turn, rest = text[cut : started.end_byte], text[started.end_byte : end].partition(b"&")[2]
+        if started.type == "pipeline":  # of which `$!` is the last command alone
+            turn = b"{ %b; }" % turn
+        body = _WAITS % (text[start:cut] + turn + b" &", rest)
     functions = b"slurmddp_launch() {\n%b\n}\n" % body
     if repeated:
         varying = _find_varying(chosen.around[0], repeated, range(start, end))

@@ -1,6 +1,5 @@
 """Parses the jobs and nodes that squeue, sacct, scontrol and sinfo print; lines that a site adds are skipped. Pure."""
 
-from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -29,7 +28,7 @@ def _state(text: str) -> str:
     return match[1] if match else UNKNOWN
 
 
-def _limit(text: str) -> int | None:
+def _limit(text: str) -> "int | None":
     """Return a time limit in seconds, or None; squeue and scontrol print INVALID for one in the past."""
     limit_s = 0 if text == "INVALID" else parse_duration(text)
     return None if limit_s == _YEAR_S else limit_s

@@ -4,7 +4,6 @@
 the answer was lost and there is time left.
 """
 
-from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -71,7 +70,7 @@ def queue(job_ids: Sequence[str], environ: Environ, *, timeout_s: float) -> List
     return _list(commands.list_jobs(job_ids), lambda said: Listing(tuple(parse_queue(said))), environ, timeout_s)
 
 
-def accounting(job_ids: Sequence[str], since: datetime | None, environ: Environ, *, timeout_s: float) -> Listing:
+def accounting(job_ids: Sequence[str], since: "datetime | None", environ: Environ, *, timeout_s: float) -> Listing:
     """Return these jobs from sacct, the oldest first; each requeue is a separate job.
 
     For many, return all jobs that the user has submitted `since`.
@@ -119,7 +118,7 @@ def _has_answered(answer: Answer) -> bool:
 
 def find_job(
     *, name: str, script: bytes, since: datetime, known: Sequence[str], environ: Environ, ended: bool = True
-) -> JobId | None:
+) -> "JobId | None":
     """Find a job whose answer from sbatch was lost, by this user, name, time and script; skip the jobs in `known`.
 
     Without `ended`, only a job that is queued or running is found.
@@ -139,7 +138,7 @@ def find_job(
     return None
 
 
-def script_digest(job_id: str, environ: Environ, *, timeout_s: float = TIMEOUT_S) -> str | None:
+def script_digest(job_id: str, environ: Environ, *, timeout_s: float = TIMEOUT_S) -> "str | None":
     """Return the sha256 of the controller's copy of a job's script; None without one."""
     with suppress(ClusterError):
         answer = client.ask([*commands.WRITE_SCRIPT, job_id, "-"], environ, timeout_s=timeout_s)

@@ -1,6 +1,5 @@
 """Runs sbatch to submit or only check a script, and parses its answer. No files."""
 
-from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -23,7 +22,7 @@ _ADVICE = {
 """What to type, by what sbatch says of a job that it refuses; the first that fits counts."""
 
 
-def sbatch_command(*, output: Path | None, dependency: str = "", name: str = "") -> list[str]:
+def sbatch_command(*, output: "Path | None", dependency: str = "", name: str = "") -> list[str]:
     """Return the command that submits a script from standard input, with its log at `output`.
 
     `%` in the folder's path is doubled, because sbatch replaces it. A dependency or a name beats that of the script.
@@ -67,7 +66,7 @@ def test_only(script: bytes, environ: Mapping[str, str]) -> str:
     return answer.reason
 
 
-def expected_start(said: str) -> datetime | None:
+def expected_start(said: str) -> "datetime | None":
     """Return the expected start in the message of `sbatch --test-only`; None without one."""
     match = re.search(r"to start at (\S+)", said)
     return parse_moment(match[1]) if match else None

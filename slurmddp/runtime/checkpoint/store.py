@@ -6,7 +6,6 @@ step-000000100/     the checkpoint after 100 steps: files of torch.save
 broken-step-...     a checkpoint that failed verification; never read and never deleted
 """
 
-from __future__ import annotations
 import errno
 import hashlib
 import json
@@ -101,7 +100,7 @@ class Store:
         self._prune()
         return digest
 
-    def newest(self) -> Saved | None:
+    def newest(self) -> "Saved | None":
         """Return the newest checkpoint whose bytes all verify; None when there is none.
 
         Newer ones that are broken are renamed. Raises RankError when the newest belongs to another run, FencedError
@@ -152,7 +151,7 @@ class Store:
         sync_folder(self.folder)
         return hashlib.sha256(manifest).hexdigest()
 
-    def _verify(self, folder: Path, *, thorough: bool) -> Saved | None:
+    def _verify(self, folder: Path, *, thorough: bool) -> "Saved | None":
         """Return a checkpoint, if it is `thorough` one of this run; None when it is broken, after renaming it."""
         try:
             found = _read(folder, thorough=thorough)

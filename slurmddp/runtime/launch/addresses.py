@@ -1,6 +1,5 @@
 """Finds the address of the head node and the network interface to it, by name lookups and routes. Sends no data."""
 
-from __future__ import annotations
 import fcntl
 import ipaddress
 import socket
@@ -35,7 +34,7 @@ def resolve_head(name: str, environment: Mapping[str, str], *, node_rank: int, h
     )
 
 
-def choose_interface(rank: Rank, environment: MutableMapping[str, str]) -> str | None:
+def choose_interface(rank: Rank, environment: MutableMapping[str, str]) -> "str | None":
     """Set GLOO_SOCKET_IFNAME to the interface that gloo must use and return it; None if gloo needs no help.
 
     gloo binds to the address of the host's own name. If that is 127.0.1.1, or the name does not resolve, gloo binds to
@@ -75,7 +74,7 @@ def _is_loopback(address: str) -> bool:
     return ipaddress.ip_address(address).is_loopback
 
 
-def _interface_to(target: str) -> str | None:
+def _interface_to(target: str) -> "str | None":
     """Return the interface of the route to the target."""
     source = source_address(target) if target else None
     if source is None or _is_loopback(source):
@@ -83,7 +82,7 @@ def _interface_to(target: str) -> str | None:
     return next((name for name, address in _interfaces() if address == source), None)
 
 
-def source_address(target: str) -> str | None:
+def source_address(target: str) -> "str | None":
     """Return the local address of the route to the target; None without a route."""
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((target, 9))

@@ -1,6 +1,5 @@
 """Answers stop requests as one rank: carries out what `policy.py` decides. Runs in the signal thread."""
 
-from __future__ import annotations
 import contextlib
 import os
 import threading
@@ -56,7 +55,7 @@ class Hooks:
     describe_saved: Callable[[], str] = lambda: "slurmddp saved nothing, what the program has saved counts"
     """Returns what slurmddp has saved, for the message of a stop."""
     progress: Progress = field(default_factory=Progress)
-    end_call: Callable[[Reason], Verdict | None] = lambda _: None
+    end_call: Callable[[Reason], "Verdict | None"] = lambda _: None
     """Saves a callable and returns how it ends; None when it is about to end by itself."""
     answer_executable: Answer = lambda: None
     rescue: Callable[[], None] = lambda: None
@@ -107,7 +106,7 @@ class Stopping:
                     self._confirmed = not known.silent
                     self._changed.notify_all()
 
-    def _perform(self, action: policy.Action, known: Known) -> Known | None:
+    def _perform(self, action: policy.Action, known: Known) -> "Known | None":
         """Do one thing; return what is known then, None when nothing is left to do."""
         if isinstance(action, Wait):
             with self._changed:
